@@ -1,0 +1,43 @@
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+
+BENCHMARKS := importing demo early_stopping
+
+.PHONY: venv demo test test-fast test-slow lint docs notebooks check-docs bench clean
+
+venv: $(READY)
+
+$(READY): setup.cfg constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[test]"
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/lightning-speedups demo
+
+test: test-fast test-slow
+
+test-fast: $(READY)
+	$(BIN)/python -m pytest -m "not slow and not distributed"
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m "slow or distributed"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+notebooks: $(READY)
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=300 notebooks
+
+bench: $(BENCHMARKS:%=bench-%)
+
+bench-%: $(READY)
+	$(BIN)/python benchmarks/$*.py $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,80 @@
+"""Which Lightning runs, and the only place that touches Lightning's private parts.
+
+``pytorch_lightning`` and ``lightning.pytorch`` are the same framework under two import names, with two sets
+of classes: a callback of the one does not belong in the other's ``Trainer``. Everything here was checked on
+Lightning 2.6.6; ``tests/test_lightning_canaries.py`` fails by name when one of the private parts moves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from typing import Any, Final
+
+PYTORCH_LIGHTNING: Final = "pytorch_lightning"
+LIGHTNING: Final = "lightning.pytorch"
+NAMESPACES: Final = (PYTORCH_LIGHTNING, LIGHTNING)
+
+
+def imported_namespaces() -> tuple[str, ...]:
+    """The Lightning namespaces that this program has imported so far."""
+    return tuple(name for name in NAMESPACES if name in sys.modules)
+
+
+def preferred_namespace() -> str:
+    """The namespace in which an object made now belongs.
+
+    The one that the program has imported; ``pytorch_lightning`` where it has imported both or neither, and
+    ``lightning.pytorch`` only where the first is not installed.
+    """
+    imported = imported_namespaces()
+    if len(imported) == 1:
+        return imported[0]
+    if importlib.util.find_spec(PYTORCH_LIGHTNING) is None:
+        return LIGHTNING
+    return PYTORCH_LIGHTNING
+
+
+def resolve(namespace: str, path: str) -> Any:
+    """The object at a dotted ``path`` of a namespace, such as ``"callbacks.EarlyStopping"``.
+
+    Raises:
+        ValueError: for a namespace that is none of ``NAMESPACES``.
+    """
+    if namespace not in NAMESPACES:
+        raise ValueError(f"namespace must be one of {NAMESPACES}, got {namespace!r}")
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(f"{namespace}.{module}" if module else namespace), name)
+
+
+def namespace_of(obj: object) -> str | None:
+    """The namespace whose class ``obj`` is an instance of, or None for an object of neither."""
+    for cls in type(obj).__mro__:
+        for name in NAMESPACES:
+            if cls.__module__.startswith(name + "."):
+                return name
+    return None
+
+
+def misconfiguration(namespace: str, message: str) -> Exception:
+    """A ``MisconfigurationException`` of the given namespace, so that the user's ``except`` catches it."""
+    exception: Exception = resolve(namespace, "utilities.exceptions.MisconfigurationException")(message)
+    return exception
+
+
+def require_same_namespace(callback: object, trainer: object) -> None:
+    """Refuse a callback that meets the Trainer of the other namespace.
+
+    Raises:
+        MisconfigurationException: naming both and the import that cures it.
+    """
+    ours, theirs = namespace_of(callback), namespace_of(trainer)
+    if ours is None or theirs is None or ours == theirs:
+        return
+    name, submodule = type(callback).__name__, theirs.partition(".")[0]
+    raise misconfiguration(
+        theirs,
+        f"{name} was made for {ours}, but this Trainer is from {theirs}; the program imports both. Import one of"
+        f" the two only, or name the namespace: `from lightning_speedups.bound.{submodule} import {name}`.",
+    )

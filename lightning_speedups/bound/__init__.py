@@ -1,0 +1,1 @@
+"""The callbacks by namespace, for programs that import both Lightnings and must say which one they mean."""
