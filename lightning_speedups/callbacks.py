@@ -59,6 +59,7 @@ class LateClass:
         return bound_class(self.__name__, _lightning.preferred_namespace())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make an object of the class that the name stands for now."""
         return self._now()(*args, **kwargs)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:

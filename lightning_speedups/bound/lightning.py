@@ -1,4 +1,8 @@
-"""The callbacks for a ``Trainer`` of ``lightning.pytorch``: ``from lightning_speedups.bound.lightning import EarlyStopping``."""
+"""The callbacks for a ``Trainer`` of ``lightning.pytorch``.
+
+Example:
+    >>> from lightning_speedups.bound.lightning import EarlyStopping
+"""
 
 from lightning_speedups import _lightning, callbacks
 

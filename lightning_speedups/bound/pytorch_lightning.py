@@ -1,4 +1,8 @@
-"""The callbacks for a ``Trainer`` of ``pytorch_lightning``: ``from lightning_speedups.bound.pytorch_lightning import EarlyStopping``."""
+"""The callbacks for a ``Trainer`` of ``pytorch_lightning``.
+
+Example:
+    >>> from lightning_speedups.bound.pytorch_lightning import EarlyStopping
+"""
 
 from lightning_speedups import _lightning, callbacks
 
