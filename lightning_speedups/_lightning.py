@@ -78,3 +78,61 @@ def require_same_namespace(callback: object, trainer: object) -> None:
         f"{name} was made for {ours}, but this Trainer is from {theirs}; the program imports both. Import one of"
         f" the two only, or name the namespace: `from lightning_speedups.bound.{submodule} import {name}`.",
     )
+
+
+class Voice:
+    """How one callback speaks: from rank 0 only, through Lightning's own log, under its own name.
+
+    Args:
+        namespace: the Lightning namespace of the callback.
+        who: what every message begins with.
+    """
+
+    def __init__(self, namespace: str, who: str) -> None:
+        self._namespace, self._who = namespace, who
+        self._said: set[str] = set()
+
+    def say(self, message: str) -> None:
+        """Tell the user something."""
+        resolve(self._namespace, "utilities.rank_zero.rank_zero_info")(f"{self._who}: {message}")
+
+    def warn(self, message: str) -> None:
+        """Warn the user."""
+        resolve(self._namespace, "utilities.rank_zero.rank_zero_warn")(f"{self._who}: {message}", stacklevel=2)
+
+    def say_once(self, message: str, about: str) -> None:
+        """Tell the user something about a thing that would be true of it again and again."""
+        if self._is_new(f"say {about}"):
+            self.say(message)
+
+    def warn_once(self, message: str, about: str) -> None:
+        """Warn the user of something about a thing that would be true of it again and again."""
+        if self._is_new(f"warn {about}"):
+            self.warn(message)
+
+    def _is_new(self, topic: str) -> bool:
+        new = topic not in self._said
+        self._said.add(topic)
+        return new
+
+
+def stored_metrics(trainer: Any) -> dict[str, Any]:
+    """The metric tensors as the Trainer last stored them, without computing the running loop's metrics anew.
+
+    A metric that is logged again gets a new tensor object, one that is not keeps its old one; the public
+    ``trainer.callback_metrics`` would replace the objects at each look.
+    """
+    stored: dict[str, Any] = trainer._logger_connector._callback_metrics
+    return stored
+
+
+def logged_keys(trainer: Any) -> set[str]:
+    """Every key that the running loop has logged, of all its dataloaders, also while it keeps them out of sight."""
+    results = trainer._results
+    if results is None:
+        return set()
+    keys: set[str] = set()
+    for metric in results.values():
+        for on_step in (True, False):
+            keys.update(results._forked_name(metric, on_step))
+    return keys
