@@ -15,6 +15,7 @@ from lightning_speedups.reporting import text
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _WIDTH = 80
+_SHOWN_ITEMS = 12
 _UNITS: dict[str, Callable[[Any], str]] = {
     "_s": text.seconds,
     "_mib": text.mebibytes,
@@ -123,7 +124,8 @@ def _field_to_text(name: str, value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{text.one_line(key)}: {_field_to_text(str(key), item)}" for key, item in value.items())
     if isinstance(value, tuple | list):
-        return ", ".join(_field_to_text(name, item) for item in value) or "none"
+        shown = [_field_to_text(name, item) for item in value[:_SHOWN_ITEMS]]
+        return ", ".join(shown + [f"... ({len(value)} in all)"] * (len(value) > _SHOWN_ITEMS)) or "none"
     if value is None:
         return "none"
     return text.printable(value)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "report.html"
+_LARGEST_BYTES = 64 * 2**20
 _TITLE = "What lightning_speedups did in this run"
 
 
@@ -33,7 +34,7 @@ def write_report(
     """Write a report's files and build the shared page anew, keeping the sections of all others.
 
     A report must not cost a training run: where the folder cannot be written or the disk is full, this warns in one
-    line and returns False.
+    line and returns False. Under several processes only one of them (rank 0) may call it.
 
     Args:
         report_dir: the folder; made where it is missing.
@@ -85,8 +86,12 @@ def file_stem(name: str) -> str:
 
 
 def stored_sections(report_dir: str | os.PathLike[str]) -> list[Section]:
-    """The sections in a folder, by file name. A file that is broken, or not this pack's, is passed over."""
-    read = (_section_in(path) for path in sorted(Path(report_dir).glob("*.json")))
+    """The sections in a folder: that of ``report.json``, the whole run's, then the others by file name.
+
+    A file that is broken, or not this pack's, is passed over.
+    """
+    paths = sorted(Path(report_dir).glob("*.json"), key=lambda path: (path.name != "report.json", path.name.lower()))
+    read = (_section_in(path) for path in paths)
     return [section for section in read if section is not None]
 
 
@@ -94,6 +99,9 @@ def _section_in(path: Path) -> Section | None:
     from lightning_speedups.reporting import svg
 
     try:
+        # The folder is the user's: a data set may lie beside the reports, or a pipe that would never end.
+        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
+            return None
         data: Json = json.loads(path.read_bytes())
         if not isinstance(data, dict) or "section" not in data:
             return None

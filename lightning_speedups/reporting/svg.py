@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 # fmt: off
 _ELEMENTS = {
-    "svg", "g", "defs", "path", "use", "clipPath", "rect", "circle", "ellipse", "line", "polyline", "polygon", "pattern",
-    "title", "desc",
+    "svg", "g", "defs", "path", "use", "clipPath", "rect", "circle", "ellipse", "line", "polyline", "polygon",
+    "pattern", "title", "desc",
 }
 _ATTRIBUTES = {
     "id", "d", "x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "rx", "ry", "width", "height", "points", "viewBox",

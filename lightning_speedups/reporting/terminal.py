@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TextIO
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -25,7 +25,7 @@ def table(
     *,
     numeric: Collection[str] = (),
     caption: str = "",
-) -> Table:
+) -> Group:
     """A table whose strings are shown as they are; a cell that wants colour is a ``rich.text.Text``.
 
     Args:
@@ -39,22 +39,15 @@ def table(
         ValueError: for a row of another length than ``columns``, or a numeric column that is not there.
     """
     check_shape(title, columns, rows, numeric)
-    result = Table(
-        title=_plain(title),
-        title_justify="left",
-        title_style="bold",
-        caption=_plain(caption) if caption else None,
-        caption_justify="left",
-        caption_style="dim",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for header in columns:
         # Folding rather than cutting: a value that a reader cannot see whole is worth nothing.
-        result.add_column(_plain(header), justify="right" if header in numeric else "left", overflow="fold")
+        grid.add_column(_plain(header), justify="right" if header in numeric else "left", overflow="fold")
     for row in rows:
-        result.add_row(*(cell if isinstance(cell, Text) else _plain(cell) for cell in row))
-    return result
+        grid.add_row(*(cell if isinstance(cell, Text) else _plain(cell) for cell in row))
+    # Not the grid's own title and caption: rich wraps those to the width of the grid, however narrow it is.
+    parts: list[RenderableType] = [Text(printable(title), style="bold"), grid]
+    return Group(*parts, *([Text(printable(caption), style="dim")] if caption else []))
 
 
 def render(renderable: RenderableType, width: int = WIDTH) -> str:

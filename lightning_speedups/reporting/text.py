@@ -10,6 +10,7 @@ import unicodedata
 
 NOT_MEASURED = "not measured"
 
+_TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 _MIB_PER_GIB = 1024
 _BYTES_PER_MIB = 2**20
 
@@ -17,14 +18,15 @@ _BYTES_PER_MIB = 2**20
 def printable(text: object) -> str:
     """``str(text)`` with everything that could steer a terminal or break an encoder made visible.
 
-    Control characters (an escape sequence, say) and lone surrogates (from undecodable file names) come out as
-    ``\\x1b`` and ``\\udc80``; tabs become spaces; line breaks stay.
+    Control characters (an escape sequence, say), marks that turn the writing direction, and lone surrogates (from
+    undecodable file names) come out as ``\\x1b``, ``\\u202e`` and ``\\udc80``; tabs become spaces; line breaks stay.
     """
     return "".join(_visible(character) for character in str(text).replace("\r\n", "\n").replace("\t", "    "))
 
 
 def _visible(character: str) -> str:
-    if character == "\n" or unicodedata.category(character) not in ("Cc", "Cs"):
+    hidden = unicodedata.category(character) in ("Cc", "Cs") or unicodedata.bidirectional(character) in _TURNS
+    if character == "\n" or not hidden:
         return character
     return character.encode("unicode_escape").decode("ascii")
 
@@ -74,8 +76,10 @@ def seconds(value: float | None) -> str:
     sign, size = ("-" if value < 0 else ""), abs(value)
     if size == 0:
         return "0 s"
+    if size < 0.9995e-3:
+        return f"{sign}{_three_digits(size * 1e6)} us"
     if size < 0.9995:
-        return sign + (f"{_three_digits(size * 1e3)} ms" if size >= 1e-3 else f"{_three_digits(size * 1e6)} us")
+        return f"{sign}{_three_digits(size * 1e3)} ms"
     if size < 59.95:
         return f"{sign}{_three_digits(size)} s"
     minutes, rest_s = divmod(round(size), 60)
