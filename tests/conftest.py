@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests import processes
+
 torch.set_num_threads(1)
-for name in ("pytorch_lightning", "lightning", "lightning.pytorch", "lightning_fabric", "lightning.fabric"):
-    logging.getLogger(name).setLevel(logging.ERROR)
+# What Lightning says at every fit, whatever happens; the pack speaks through the same loggers and is to be heard.
+_NOISE = ("GPU available", "TPU available", "HPU available", "💡 Tip", "`Trainer.fit` stopped", "Restor", "Seed set")
+for _framework in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
+    logging.getLogger(f"{_framework}.utilities.rank_zero").addFilter(
+        lambda record: not record.getMessage().startswith(_NOISE)
+    )
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a fresh folder, so that what a Trainer or a report writes by default lands there."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left_behind() -> Iterator[None]:
+    """End, by id, what a test started and left running; and fail the test that left it."""
+    before = processes.family()
+    yield
+    left = processes.leftovers(before)
+    described = [f"{process.pid}: {' '.join(process.cmdline())[:200]}" for process in left if process.is_running()]
+    processes.end(left)
+    if described:
+        pytest.fail("the test left processes running, now ended: " + "; ".join(described), pytrace=False)
