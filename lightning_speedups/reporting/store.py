@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightning_speedups.reporting import plots, svg
 from lightning_speedups.reporting.files import write_aside
 from lightning_speedups.reporting.records import Json, Record
 from lightning_speedups.reporting.sections import Section, section_from_json
@@ -49,8 +50,6 @@ def write_report(
     Raises:
         ValueError: for a record with a field called ``section``, or a section whose chart is no SVG drawing.
     """
-    from lightning_speedups.reporting import plots
-
     folder, stem = Path(report_dir), file_stem(name)
     fields = record.to_dict()
     if "section" in fields:
@@ -96,8 +95,6 @@ def stored_sections(report_dir: str | os.PathLike[str]) -> list[Section]:
 
 
 def _section_in(path: Path) -> Section | None:
-    from lightning_speedups.reporting import svg
-
     try:
         # The folder is the user's: a data set may lie beside the reports, or a pipe that would never end.
         if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
@@ -114,7 +111,7 @@ def _section_in(path: Path) -> Section | None:
 
 
 def _build_page(folder: Path) -> None:
-    from lightning_speedups.reporting.html import render_page
+    from lightning_speedups.reporting.html import render_page  # Late: it imports jinja2.
 
     page = render_page(_TITLE, stored_sections(folder))
     write_aside(folder / PAGE, page.encode("utf-8"))

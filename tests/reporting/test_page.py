@@ -112,7 +112,9 @@ def test_what_is_no_section_is_refused(change):
 def test_a_page_loads_nothing(two_sections, hostile):
     for html in (two_sections, hostile):
         page = Page(html)
-        policy = next(meta["content"] for meta in page.named("meta") if "http-equiv" in meta)
+        policy = next(
+            meta["content"] for meta in page.named("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+        )
         assert policy.startswith("default-src 'none'; style-src 'sha256-")
         assert "unsafe" not in policy
         loading = ("src", "srcset", "href", "xlink:href", "action", "data", "poster", "formaction", "ping")
@@ -199,6 +201,16 @@ def test_a_browser_shows_the_page_without_a_complaint(which, request, tmp_path):
     assert "Loader" in page.words if which == "two_sections" else "{{ 7*7 }}" in page.words
     assert not page.named("script", "img", "iframe")
     assert [tag for tag, _ in page.elements].count("svg") == 4
+
+
+@pytest.mark.page
+def test_a_browser_would_not_run_a_script_that_got_into_the_page(two_sections, tmp_path):
+    path = tmp_path / "report.html"
+    script = "<script>document.querySelector('h1').textContent = 'taken over'</script>"
+    path.write_text(two_sections.replace("</main>", f"{script}</main>"), encoding="utf-8")
+    dom, log = browse(path, tmp_path, "--dump-dom")
+    assert "<h1>A run</h1>" in dom
+    assert "Content Security Policy" in log
 
 
 @pytest.mark.page
