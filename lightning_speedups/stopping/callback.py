@@ -61,24 +61,24 @@ class EarlyStopping(_Base):
         stopping_threshold: stop at once when the metric is better than this; one per monitor where there are several.
         divergence_threshold: stop at once when it is worse than this; one per monitor where there are several.
         check_on_train_epoch_end: check there instead of after validation. None: where validation runs once an epoch.
-        log_rank_zero_only: kept from the stock class. Ranks agree here, so only rank 0 speaks in any case.
-        patience_unit: ``"checks"`` (as stock), ``"epochs"``, ``"steps"`` of the optimizer, or ``"seconds"``.
+        log_rank_zero_only: kept from the stock class. Ranks agree here, so only rank 0 ever speaks.
+        patience_unit: ``"checks"`` (as stock), ``"epochs"``, optimizer ``"steps"`` or ``"seconds"``.
         min_delta_mode: ``"abs"``, or ``"rel"``: a share of the best value's magnitude, whatever its scale and sign.
         smoothing: weight of the past, between 0 and 1, of an exponential moving average that is judged instead of
             the value itself.
         baseline: the patience runs until the metric is better than this, whatever it improves below.
         start_from: ``("epochs", n)`` or ``("steps", n)``: nothing is judged until so much is done.
         combine: with several monitors, stop when ``"any"`` or ``"all"`` of them want to.
-        rule: ``"patience"``, or one of Prechelt's: ``"gl"`` (loss of generalization in percent), ``"pq"`` (the same per
-            training progress), ``"up"`` (worse at so many strip ends in a row).
+        rule: ``"patience"``, or Prechelt's ``"gl"`` (generalization lost, in percent), ``"pq"`` (the same per training
+            progress) or ``"up"`` (worse at so many strip ends in a row).
         rule_alpha: the rule's parameter; None means 5 for GL, 0.75 for PQ, 3 for UP.
         rule_strip: checks in a strip, for PQ and UP.
-        restore_best: at the end of the fit, however it ended, put the best weights back. The optimizer stays at the
-            last step, and so does every checkpoint written until then.
+        restore_best: put the best weights back at the end of the fit, however it ended. The optimizer stays at the
+            last step, as does every checkpoint.
         snapshot: keep the copy in host ``"memory"`` or on ``"disk"``, in the Trainer's ``default_root_dir``.
-        nan_policy: what a non-finite value is: ``"stop"``, ``"ignore"`` (not counted) or ``"count"`` (no improvement).
+        nan_policy: a non-finite value is a ``"stop"``, ``"ignore"`` (not counted) or ``"count"`` (no improvement).
             None: what ``check_finite`` says.
-        nan_patience: stop at so many non-finite values in a row. None: 1 under ``"stop"``, never under the others.
+        nan_patience: stop at so many non-finite values in a row; None: at the first under ``"stop"``, else never.
         on_resume: ``"keep"`` or ``"reset"`` the history that a checkpoint brings.
         check_every_n_steps: check every so many optimizer steps instead, for epochs that never end.
         name: tells apart two callbacks that monitor the same metric.
@@ -88,7 +88,7 @@ class EarlyStopping(_Base):
         MisconfigurationException: at construction for a wrong argument, at setup for a Trainer it cannot work with.
         RuntimeError: in the fit, on all ranks, where the metric is missing; the closest logged name is given.
 
-    Logs no key. See ``docs/early_stopping.md`` for settings and what they are worth.
+    Logs no key. Suggested settings and their worth: ``docs/early_stopping.md``.
 
     Example:
         >>> import lightning_speedups as ls
@@ -206,7 +206,7 @@ class EarlyStopping(_Base):
         self._voice.say(f"resumed: best {best}, wait {self.wait_count}, patience {was:g}{change}")
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse a Trainer that this callback cannot work with; begin anew unless the Trainer goes on with a run."""
+        """Refuse a Trainer that does not fit; begin anew unless the Trainer goes on with a run."""
         _lightning.require_same_namespace(self, trainer)
         if stage != "fit":
             return
@@ -220,7 +220,7 @@ class EarlyStopping(_Base):
         super().setup(trainer, pl_module, stage)
         if trainer.global_step == 0:
             self._begin()
-        self._observer = Observer(self._names)
+        self._observer, self._validated = Observer(self._names), False
         folder = Path(trainer.default_root_dir) if self.snapshot == "disk" else None
         self._weights = BestWeights(folder) if self.restore_best else None
 
@@ -236,6 +236,7 @@ class EarlyStopping(_Base):
         self.stopped_epoch, self.stopping_reason_message = 0, None
         self.stopping_reason = type(self.stopping_reason).NOT_STOPPED
         schedule = facts.schedule_of(trainer, bool(self._check_on_train_epoch_end), self.check_every_n_steps)
+        weights_are_best = self._judge.best_step == trainer.global_step or self._outcome.restored
         self._outcome = Outcome(schedule.max_epochs, schedule.planned_steps, trainer.global_step, self._seconds_before)
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
@@ -245,16 +246,14 @@ class EarlyStopping(_Base):
         after_validation = not self._check_on_train_epoch_end and self.check_every_n_steps is None
         for warning in facts.warnings(trainer, settings, self._names, schedule, after_validation):
             self._voice.warn(warning)
-        if self._judge.best_step == trainer.global_step:
+        if weights_are_best:
             self._keep_weights(pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Note which metrics the last check has seen."""
         self._observer.batch_starts(trainer)
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
         """Check here where steps were asked for; carry out a stop that waited for ``min_steps``."""
         self._observer.batch_ends(outputs, add_up=self.rule == "pq")
         every = self.check_every_n_steps
@@ -270,6 +269,7 @@ class EarlyStopping(_Base):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check here where validation does not run exactly once an epoch."""
+        self._validated = self._validated or not trainer.sanity_checking
         if self.check_every_n_steps is None:
             super().on_validation_end(trainer, pl_module)
 
@@ -299,17 +299,13 @@ class EarlyStopping(_Base):
         if self._weights is not None and trainer.state.stage is not None:
             self._weights.mend(checkpoint)
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Let go of the copy of the weights."""
-        if self._weights is not None and stage == "fit":
-            self._weights.drop()
-
     def _run_early_stopping_check(self, trainer: Trainer) -> None:
         self._outcome.checked_at_step = trainer.global_step
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         seen = self._observer.observe(trainer, self._outcome.seconds)
-        remark(seen, self._names, trainer.callback_metrics, self.strict, self._voice)
+        may_come = trainer.enable_validation and not self._validated
+        remark(seen, self._names, trainer.callback_metrics, self.strict, may_come, self._voice)
         values = [metric.value for metric in seen.metrics]
         if all(value is None for value in values):
             return
@@ -341,8 +337,8 @@ class EarlyStopping(_Base):
             self._stop(trainer, verdict)
         else:
             if self._held is None:
-                held_by = facts.held_by(trainer)
-                self._voice.say(f"stop wanted at epoch {trainer.current_epoch}: {verdict.message} - held by {held_by}")
+                held = f"{verdict.message} - held by {facts.held_by(trainer)}"
+                self._voice.say(f"stop wanted at epoch {trainer.current_epoch}: {held}")
             self._held = verdict
 
     def _stop_if_held(self, trainer: Trainer) -> None:
@@ -394,7 +390,7 @@ class EarlyStopping(_Base):
         self._voice = _lightning.Voice(
             self.namespace, "EarlyStopping" if self.name is None else f"EarlyStopping {self.name!r}"
         )
-        self._weights = self._held = None
+        self._weights, self._held, self._validated = None, None, False
         self._seconds_before = 0.0
         self.wait_count, self.stopped_epoch, self.stopping_reason_message = 0, 0, None
         self.best_score = torch.tensor(float("inf") if self.mode == "min" else -float("inf"))

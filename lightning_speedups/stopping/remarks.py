@@ -9,18 +9,29 @@ from dataclasses import replace
 from lightning_speedups._lightning import Voice
 from lightning_speedups.stopping.observing import Observation
 from lightning_speedups.stopping.rules import Verdict
-from lightning_speedups.stopping.spelling import closest
+from lightning_speedups.stopping.spelling import closest, misspelling
 
 
-def remark(seen: Observation, names: Sequence[str], keys: Iterable[str], strict: bool, voice: Voice) -> None:
+def remark(
+    seen: Observation, names: Sequence[str], keys: Iterable[str], strict: bool, may_come: bool, voice: Voice
+) -> None:
     """Say once what is wrong with a metric: missing, not logged again, on some ranks only.
+
+    Args:
+        seen: what all ranks saw.
+        names: the monitored metrics.
+        keys: every key that is logged so far.
+        strict: raise for a missing metric, instead of a warning.
+        may_come: no validation has run yet, so a missing metric need not be a mistake unless its name looks like one.
+        voice: the callback's.
 
     Raises:
         RuntimeError: where ``strict`` and a metric is missing; on all ranks, since all have seen the same.
     """
     for name, metric in zip(names, seen.metrics, strict=True):
         if not metric.known:
-            missing(name, keys, strict, voice)
+            if not may_come or misspelling(name, keys) is not None:
+                missing(name, keys, strict, voice)
         elif metric.value is None:
             voice.say_once(f"{name!r} has not been logged again since the last check: not counted", about=name)
         elif metric.absent_ranks:

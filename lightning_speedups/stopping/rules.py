@@ -96,10 +96,11 @@ class Track:
         if refusal is not None:
             return refusal
         judged = self._smoothed(value)
-        improved = self._take(judged, at, rounded)
+        improved = self._note_best(judged, at, rounded)
         crossed = self._crossed(judged, rounded)
         if crossed is not None:
             return Verdict(improved, True, *crossed)
+        self._count_wait(judged, improved, at)
         if self.settings.rule == "patience":
             return self._by_patience(improved, at)
         return self._by_rule(judged, improved, train_loss)
@@ -170,18 +171,20 @@ class Track:
             return self.settings.min_delta
         return self.settings.min_delta * abs(self.best)
 
-    def _take(self, judged: float, at: Clock, rounded: Callable[[float], float]) -> bool:
+    def _note_best(self, judged: float, at: Clock, rounded: Callable[[float], float]) -> bool:
         if math.isfinite(judged) and (self.lowest is None or self.direction * (judged - self.lowest) < 0):
             self.lowest = judged
         improved = self._beats_best(judged, rounded)
         if improved:
             self.best, self.best_at = judged, at
+        return improved
+
+    def _count_wait(self, judged: float, improved: bool, at: Clock) -> None:
         baseline = self.settings.baseline
         if improved and (baseline is None or self.direction * (judged - baseline) < 0):
             self.wait, self.anchor = 0, at
         else:
             self.wait += 1
-        return improved
 
     def _beats_best(self, judged: float, rounded: Callable[[float], float]) -> bool:
         if math.isnan(judged):

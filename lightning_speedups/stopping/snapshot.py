@@ -45,8 +45,8 @@ class Snapshot:
             self._tensors = tensors
         else:
             aside = self._file.with_suffix(".partial")
+            self._file.parent.mkdir(parents=True, exist_ok=True)
             try:
-                self._file.parent.mkdir(parents=True, exist_ok=True)
                 torch.save(tensors, aside)
                 aside.replace(self._file)
             finally:
@@ -74,9 +74,9 @@ class Snapshot:
 
     def drop(self) -> None:
         """Let go of the copy and its file."""
-        self._tensors, self._extra, self._taken = None, {}, False
-        if self._file is not None:
+        if self._file is not None and self._taken:
             self._file.unlink(missing_ok=True)
+        self._tensors, self._extra, self._taken = None, {}, False
 
 
 def copy_into(module: nn.Module, tensors: dict[str, Tensor]) -> tuple[str, ...]:
