@@ -1,1 +1,1 @@
-"""What every room measures with: statistics, paired runs, trials in a child process, the machine's budget, RNG state."""
+"""What every room measures with: statistics, paired runs, child-process trials, the machine's budget, RNG state."""
