@@ -136,14 +136,8 @@ class Ranks:
                 "CUDA_VISIBLE_DEVICES": "",
                 **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}),
             }
-            command = [
-                sys.executable,
-                "-m",
-                "tests.distributed",
-                str(self.world_size),
-                str(self.folder),
-                str(self.groups),
-            ]
+            numbers = str(self.world_size), str(self.groups)
+            command = [sys.executable, "-m", "tests.distributed", *numbers, str(self.folder)]
             with self._log(rank).open("w") as log:
                 worker = subprocess.Popen(
                     command, cwd=REPOSITORY, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True
