@@ -52,7 +52,7 @@ def section(report: EarlyStoppingReport, names: Sequence[str], title: str) -> Se
     figure = plots.to_svg(curve(report, names), title=title, description=report.message)
     return Section(
         title=title,
-        summary=f"{report.message[:1].upper()}{report.message[1:]}."
+        summary=f"Result: {report.message}."
         + (
             " The best weights are back in the module; the optimizer stays at the last step." if report.restored else ""
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_speedups.reporting import text
 from lightning_speedups.reporting.records import Record
 from lightning_speedups.stopping.settings import Reason
 
@@ -65,7 +66,7 @@ class EarlyStoppingReport(Record):
         if self.stopped_step is not None:
             saved = "saved: the plan had no end"
             if self.steps_saved is not None:
-                seconds = "" if self.seconds_saved is None else f", about {self.seconds_saved:.0f} s"
+                seconds = "" if self.seconds_saved is None else f", about {text.seconds(self.seconds_saved)}"
                 epochs = "" if self.epochs_saved is None else f"{self.epochs_saved:.4g} epochs, "
                 saved = f"saved {epochs}{self.steps_saved:.0f} steps{seconds}"
             lines.append(f"  stopped in epoch {self.stopped_epoch} (step {self.stopped_step}); {saved}")
