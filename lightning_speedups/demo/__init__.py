@@ -1,1 +1,1 @@
-"""The demo: real images through a stock Trainer and through the same Trainer with the pack."""
+"""The pack's main job on real images: one program trained by a stock Trainer and by the same Trainer with the pack."""
