@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
+import weakref
 from typing import Any, Final
 
 PYTORCH_LIGHTNING: Final = "pytorch_lightning"
@@ -114,6 +116,32 @@ class Voice:
         new = topic not in self._said
         self._said.add(topic)
         return new
+
+
+class HeldWeakly:
+    """An attribute that does not keep alive what is assigned to it.
+
+    Lightning hangs ``log`` and ``log_dict``, bound methods of the user's module, on every callback at each run and
+    never takes them off: a callback that outlives the run would keep the module, its Trainer and its data.
+    """
+
+    def __init__(self) -> None:
+        self._held: weakref.WeakKeyDictionary[object, weakref.ReferenceType[Any]] = weakref.WeakKeyDictionary()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object | None, owner: type) -> Any:
+        if instance is None:
+            return self
+        reference = self._held.get(instance)
+        value = None if reference is None else reference()
+        if value is None:
+            raise AttributeError(f"{owner.__name__}.{self._name} is there while a Trainer runs; none does now")
+        return value
+
+    def __set__(self, instance: object, value: Any) -> None:
+        self._held[instance] = weakref.WeakMethod(value) if inspect.ismethod(value) else weakref.ref(value)
 
 
 def stored_metrics(trainer: Any) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def bound_class(name: str, namespace: str) -> type:
         "__qualname__": name,
         "__doc__": hooks.__doc__,
         "namespace": namespace,
+        "log": _lightning.HeldWeakly(),
+        "log_dict": _lightning.HeldWeakly(),
     }
     return type(name, (hooks, base), members)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import weakref
 from typing import Any
 
@@ -67,3 +68,31 @@ def test_a_callback_that_keeps_the_module_is_noticed() -> None:
     made = Keeps()
 
     assert "module" in survivors(made)
+
+
+@each_plugin(kind="callback")
+def test_a_pickle_made_after_the_fit_carries_no_object_of_the_user(plugin: Plugin) -> None:
+    made = plugin.make()
+    quiet_trainer(max_epochs=1, callbacks=[made]).fit(ScriptedRun(val=[1.0]), loader(), loader())
+
+    assert ScriptedRun.__name__.encode() not in pickle.dumps(made)
+
+
+@each_plugin(kind="callback")
+def test_a_subclass_logs_while_the_trainer_runs(plugin: Plugin) -> None:
+    made = plugin.make()
+
+    class Logs(type(made)):  # type: ignore[misc]
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+            super().on_train_batch_end(trainer, pl_module, *args)
+            self.log("by_the_subclass", 4.0)
+
+    made.__class__ = Logs
+    module, trainer = ScriptedRun(val=[1.0]), quiet_trainer(max_epochs=1, callbacks=[made])
+    trainer.fit(module, loader(), loader())
+
+    assert trainer.callback_metrics["by_the_subclass"] == 4.0
+    del module, trainer
+    gc.collect()
+    with pytest.raises(AttributeError, match="while a Trainer runs"):
+        _ = made.log
