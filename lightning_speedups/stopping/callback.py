@@ -21,11 +21,10 @@ from lightning_speedups.stopping.arguments import (
 from lightning_speedups.stopping.judge import Judge
 from lightning_speedups.stopping.observing import Observer
 from lightning_speedups.stopping.outcome import Outcome
-from lightning_speedups.stopping.remarks import missing, remark, with_loss
+from lightning_speedups.stopping.remarks import missing, mistyped, remark, with_loss
 from lightning_speedups.stopping.report import EarlyStoppingReport
 from lightning_speedups.stopping.restoring import BestWeights
 from lightning_speedups.stopping.rules import Clock, Verdict
-from lightning_speedups.stopping.spelling import misspelling
 
 if TYPE_CHECKING:
     from pytorch_lightning import LightningModule, Trainer
@@ -134,13 +133,12 @@ class EarlyStopping(_Base):
         name: str | None = None,
         report_dir: str | Path | None = None,
     ) -> None:
-        self.patience_unit, self.min_delta_mode = patience_unit, min_delta_mode
-        self.smoothing, self.baseline, self.start_from = smoothing, baseline, start_from
+        self.patience_unit, self.min_delta_mode, self.smoothing = patience_unit, min_delta_mode, smoothing
+        self.baseline, self.start_from, self.report_dir = baseline, start_from, report_dir
         self.combine, self.rule, self.rule_alpha, self.rule_strip = combine, rule, rule_alpha, rule_strip
         self.restore_best, self.snapshot = restore_best, snapshot
         self.nan_policy, self.nan_patience = nan_policy, nan_patience
         self.on_resume, self.check_every_n_steps, self.name = on_resume, check_every_n_steps, name
-        self.report_dir = report_dir
         try:
             self.monitors = checked_monitors(monitor, mode)
             first, first_mode = self.monitors[0]
@@ -213,11 +211,11 @@ class EarlyStopping(_Base):
         if trainer.barebones:
             raise _lightning.misconfiguration(
                 self.namespace,
-                f"EarlyStopping needs the logged metric {self.monitor!r}, and Trainer(barebones=True) logs none."
-                " Leave out `barebones` or this callback",
+                f"EarlyStopping needs the metric {self.monitor!r}; Trainer(barebones=True) logs none. Leave one of them out",
             )
         self._check_on_train_epoch_end = self._where_asked
-        super().setup(trainer, pl_module, stage)
+        if self._where_asked is None:
+            self._check_on_train_epoch_end = facts.validates_once_an_epoch(trainer)
         if trainer.global_step == 0:
             self._begin()
         self._observer, self._validated = Observer(self._names), False
@@ -227,7 +225,7 @@ class EarlyStopping(_Base):
     def on_sanity_check_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Find a mistyped monitor before the first training step."""
         keys = _lightning.logged_keys(trainer)
-        typos = [name for name in self._names if name not in keys and misspelling(name, keys) is not None]
+        typos = mistyped(self._names, keys)
         if trainer.strategy.reduce_boolean_decision(bool(typos), all=True):
             missing(typos[0], keys, self.strict, self._voice)
 
@@ -253,7 +251,9 @@ class EarlyStopping(_Base):
         """Note which metrics the last check has seen."""
         self._observer.batch_starts(trainer)
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Check here where steps were asked for; carry out a stop that waited for ``min_steps``."""
         self._observer.batch_ends(outputs, add_up=self.rule == "pq")
         every = self.check_every_n_steps
@@ -324,7 +324,7 @@ class EarlyStopping(_Base):
         if verdict.improved:
             self._keep_weights(trainer.lightning_module)
         if not self._outcome.stopped:
-            self._decide(trainer, with_loss(verdict, seen))
+            self._decide(trainer, with_loss(verdict, seen, self._voice))
 
     def _decide(self, trainer: Trainer, verdict: Verdict) -> None:
         if not verdict.stop:
@@ -348,6 +348,7 @@ class EarlyStopping(_Base):
     def _stop(self, trainer: Trainer, verdict: Verdict) -> None:
         self._held = None
         self._outcome.stop(verdict.reason, trainer.current_epoch, trainer.global_step)
+        self._outcome.advance(facts.epochs_done(trainer), trainer.global_step)
         trainer.should_stop = True
         self.stopped_epoch = trainer.current_epoch
         reasons = type(self.stopping_reason)

@@ -22,8 +22,9 @@ def schedule_of(trainer: Any, on_train_epoch_end: bool, every_n_steps: int | Non
         between, across = every_n_steps * accumulation, True
     elif not on_train_epoch_end:
         epochs_between, across = trainer.check_val_every_n_epoch or 1, trainer.check_val_every_n_epoch is None
-        between = trainer.val_check_batch
-        if between is not None and not across and between >= trainer.num_training_batches:
+        # Validation by wall time has no interval in batches.
+        between = math.nan if trainer.val_check_batch is None else trainer.val_check_batch
+        if not across and between >= trainer.num_training_batches:
             between = None
     return Schedule(
         batches_per_epoch=trainer.num_training_batches,
@@ -34,6 +35,12 @@ def schedule_of(trainer: Any, on_train_epoch_end: bool, every_n_steps: int | Non
         max_epochs=_limit(trainer.max_epochs),
         max_steps=_limit(trainer.max_steps),
     )
+
+
+def validates_once_an_epoch(trainer: Any) -> bool:
+    """Whether validation runs exactly once an epoch; then a check at the epoch's end sees training metrics as well."""
+    # A Trainer that validates by the clock has no interval at all.
+    return getattr(trainer, "val_check_interval", None) == 1.0 and trainer.check_val_every_n_epoch == 1
 
 
 def may_stop(trainer: Any) -> bool:
@@ -54,11 +61,11 @@ def held_by(trainer: Any) -> str:
 
 def epochs_done(trainer: Any) -> float:
     """Epochs finished, the running one as a fraction; whole ones where its length is not known."""
-    batches, done = trainer.num_training_batches, trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    batches, progress = trainer.num_training_batches, trainer.fit_loop.epoch_loop.batch_progress
     whole: int = trainer.fit_loop.epoch_progress.current.ready - 1
     if math.isinf(batches) or not batches:
-        return float(whole)
-    return whole + min(float(done / batches), 1.0)
+        return float(whole + progress.is_last_batch)
+    return whole + min(float(progress.current.ready / batches), 1.0)
 
 
 def warnings(

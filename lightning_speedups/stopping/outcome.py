@@ -81,10 +81,12 @@ class Outcome:
         )
 
     def _saved(self) -> tuple[float | None, float | None, float | None]:
-        if not self.stopped or math.isinf(self._planned_steps):
+        if not self.stopped:
             return None, None, None
+        epochs = max(self._planned_epochs - self._epochs_done, 0.0) if math.isfinite(self._planned_epochs) else None
+        if math.isinf(self._planned_steps):
+            return epochs, None, None
         steps = max(self._planned_steps - self._steps_done, 0.0)
         trained = self._steps_done - self._first_step
         seconds = (self.seconds - self._seconds_before) / trained * steps if trained else None
-        bounded = math.isfinite(self._planned_epochs)
-        return (max(self._planned_epochs - self._epochs_done, 0.0) if bounded else None), steps, seconds
+        return epochs, steps, seconds

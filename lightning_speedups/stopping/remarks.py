@@ -57,12 +57,23 @@ def missing(name: str, keys: Iterable[str], strict: bool, voice: Voice) -> None:
     voice.warn_once(f"{message}. It will not stop on it (strict=False)", about=name)
 
 
-def with_loss(verdict: Verdict, seen: Observation) -> Verdict:
-    """A stop for a non-finite metric, told apart from divergence by the training loss."""
-    if verdict.reason != "non_finite" or seen.last_loss is None:
+def mistyped(names: Sequence[str], keys: set[str]) -> list[str]:
+    """The monitored names that are not among the logged keys and look like a misspelling of one."""
+    return [name for name in names if name not in keys and misspelling(name, keys) is not None]
+
+
+def with_loss(verdict: Verdict, seen: Observation, voice: Voice) -> Verdict:
+    """A verdict on a value that is not finite, with what the training loss says of it: undefined, or diverged.
+
+    Where the value does not stop the run, it is said once.
+    """
+    values = [metric.value for metric in seen.metrics]
+    if seen.last_loss is None or all(value is None or math.isfinite(value) for value in values):
         return verdict
     if math.isfinite(seen.last_loss):
         words = f"the training loss is finite ({seen.last_loss:.4g}): an undefined metric, not divergence"
     else:
         words = f"the training loss is not finite either ({seen.last_loss}): the run has diverged"
+    if not verdict.stop:
+        voice.say_once(f"{verdict.message}; {words}", about="not finite")
     return replace(verdict, message=f"{verdict.message}; {words}")

@@ -64,11 +64,13 @@ class EarlyStoppingReport(Record):
             best = f"best {self.best_score:.6g} at epoch {self.best_epoch} (step {self.best_step})"
         lines = [f"EarlyStopping: {self.message}", f"  {best}, {len(self.history)} checks"]
         if self.stopped_step is not None:
-            saved = "saved: the plan had no end"
-            if self.steps_saved is not None:
-                seconds = "" if self.seconds_saved is None else f", about {text.seconds(self.seconds_saved)}"
-                epochs = "" if self.epochs_saved is None else f"{self.epochs_saved:.4g} epochs, "
-                saved = f"saved {epochs}{self.steps_saved:.0f} steps{seconds}"
+            parts = [
+                "" if self.epochs_saved is None else f"{self.epochs_saved:.4g} epochs",
+                "" if self.steps_saved is None else f"{self.steps_saved:.0f} steps",
+                "" if self.seconds_saved is None else f"about {text.seconds(self.seconds_saved)}",
+            ]
+            known = ", ".join(part for part in parts if part)
+            saved = f"saved {known}" if known else "saved: the plan had no end"
             lines.append(f"  stopped in epoch {self.stopped_epoch} (step {self.stopped_step}); {saved}")
         if self.restored:
             lines.append("  the best weights are back in the module")

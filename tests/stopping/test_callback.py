@@ -17,9 +17,8 @@ pl = namespace()
 def fit(module, callback, train=None, val=None, *, ckpt_path=None, **settings):
     callbacks = [callback, *settings.pop("others", [])]
     trainer = quiet_trainer(**{"max_epochs": 10, **settings, "callbacks": callbacks})
-    trainer.fit(
-        module, train or loader(), val or loader(), ckpt_path=ckpt_path, weights_only=True if ckpt_path else None
-    )
+    train, val = (loader() if given is None else given for given in (train, val))
+    trainer.fit(module, train, val, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
     return trainer
 
 
@@ -396,3 +395,21 @@ def test_double_precision_metrics_are_judged_in_double_precision():
     callback = ls.EarlyStopping("val_loss", patience=2)
     fit(Double(), callback, max_epochs=6)
     assert callback.report.reason == "none"
+
+
+def test_an_endless_loader_counts_whole_epochs():
+    class Rows(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([torch.zeros(8) for _ in range(8)])
+
+    rows = torch.utils.data.DataLoader(Rows(), batch_size=4, collate_fn=lambda batch: [torch.stack(batch)])
+    callback = ls.EarlyStopping("val_loss", patience=2, patience_unit="epochs")
+    trainer = fit(ScriptedModule([1.0, 2.0, 2.0, 2.0]), callback, rows, max_epochs=8)
+    assert trainer.current_epoch == 3
+    assert (callback.report.epochs_saved, callback.report.steps_saved) == (5, None)
+
+
+def test_validation_by_the_clock_has_no_interval_in_epochs(said):
+    callback = ls.EarlyStopping("val_loss", patience=3)
+    fit(ScriptedModule([1.0]), callback, max_epochs=2, val_check_interval="00:00:00:01")
+    assert said().endswith("patience on val_loss: 3 checks")
