@@ -20,10 +20,10 @@ demo: $(READY)
 test: test-fast test-slow
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest -m "not slow and not distributed"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not distributed"
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m "slow or distributed"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or distributed"
 
 lint: $(READY)
 	$(BIN)/ruff check .
