@@ -1,0 +1,1 @@
+"""What ``benchmarks/early_stopping.py`` is made of."""
