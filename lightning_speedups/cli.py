@@ -5,6 +5,7 @@ Exit codes: 0 fine, 1 a finding or mismatch, 2 wrong usage, 130 ended by Ctrl-C.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,6 @@ from typing import Annotated, Optional
 import typer
 
 from lightning_speedups._version import __version__
-
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="lightning-speedups",
@@ -40,23 +39,26 @@ def _options(
     """Options that come before the command."""
 
 
-def _checked(least: int, most: int, example: str) -> Callable[[int], int]:
-    def check(value: int) -> int:
-        if not least <= value <= most:
-            raise typer.BadParameter(f"got {value}; give a whole number from {least} to {most}, such as {example}")
-        return value
+def _whole_number(least: int, most: int, example: str) -> Callable[[str], int]:
+    """A parser for typer, whose own message does not repeat what it got."""
 
-    return check
+    def parse(value: str) -> int:
+        with contextlib.suppress(ValueError):
+            if least <= int(value) <= most:
+                return int(value)
+        raise typer.BadParameter(f"got {value}; give a whole number from {least} to {most}, such as {example}")
+
+    return parse
 
 
-_epochs = _checked(1, 10_000, "--epochs 40")
-_seed = _checked(0, 2**32 - 1, "--seed 0")
+_epochs = _whole_number(1, 10_000, "--epochs 40")
+_seed = _whole_number(0, 2**32 - 1, "--seed 0")
 
 
 @app.command()
 def demo(
-    epochs: Annotated[int, typer.Option(metavar="N", callback=_epochs, help="Epochs that both runs plan.")] = 40,
-    seed: Annotated[int, typer.Option(metavar="N", callback=_seed, help="Seed of both runs.")] = 0,
+    epochs: Annotated[int, typer.Option(metavar="N", parser=_epochs, help="Epochs that both runs plan.")] = 40,
+    seed: Annotated[int, typer.Option(metavar="N", parser=_seed, help="Seed of both runs.")] = 0,
     report_dir: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the report's files.")] = Path(
         "demo_report"
     ),
@@ -67,8 +69,9 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Take one image in four: under a minute.")] = False,
 ) -> None:
     """Train on real images twice, with a stock Trainer and with the pack, and compare."""
-    from lightning_speedups.demo.demo import PARTIAL, run_demo
-    from lightning_speedups.demo.images import DemoError, default_cache_dir
+    from lightning_speedups.demo.demo import run_demo
+    from lightning_speedups.demo.errors import INTERRUPTED, DemoError
+    from lightning_speedups.demo.images import default_cache_dir
 
     try:
         run_demo(
@@ -78,7 +81,7 @@ def demo(
         print(f"lightning-speedups demo: {error}", file=sys.stderr)
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt:
-        print(f"\nStopped by Ctrl-C; what was measured until then is in {report_dir / PARTIAL}", file=sys.stderr)
+        print("lightning-speedups demo: stopped by Ctrl-C", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
 
 

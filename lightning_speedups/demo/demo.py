@@ -14,7 +14,7 @@ from pathlib import Path
 from lightning_speedups._version import __version__
 from lightning_speedups.demo import images, page, screen
 from lightning_speedups.demo.compare import Comparison, compare
-from lightning_speedups.demo.images import DemoError
+from lightning_speedups.demo.errors import INTERRUPTED, USAGE, DemoError
 from lightning_speedups.demo.measures import EpochPoint, RunResult, RunSettings
 from lightning_speedups.demo.plots import PACK, STOCK
 from lightning_speedups.demo.runs import Progress, run_in_process
@@ -47,8 +47,7 @@ def run_demo(*, epochs: int, seed: int, report_dir: Path, cache_dir: Path, quick
         quick: take one image in four.
 
     Raises:
-        DemoError: says what is wrong and what to do.
-        KeyboardInterrupt: after what was measured so far is written.
+        DemoError: says what is wrong and what to do; also on Ctrl-C during a run, with what was measured written.
     """
     images.require_demo_extra()
     folder = _checked_folder(report_dir)
@@ -90,7 +89,8 @@ def _checked_folder(report_dir: Path) -> Path:
             return folder
     except OSError as error:
         raise DemoError(
-            f"cannot write to the report folder {folder} ({error.strerror or error}); name another with --report-dir", 2
+            f"cannot write to the report folder {folder} ({error.strerror or error}); name another with --report-dir",
+            USAGE,
         ) from error
 
 
@@ -120,17 +120,20 @@ def _partial_kept(folder: Path, so_far: _SoFar) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _write_partial(folder, so_far)
-        raise
+        raise DemoError(f"stopped by Ctrl-C; {_write_partial(folder, so_far)}", INTERRUPTED) from None
     except DemoError as error:
-        _write_partial(folder, so_far)
-        raise DemoError(f"{error}; what was measured until then is in {folder / PARTIAL}", error.exit_code) from error
+        raise DemoError(f"{error}; {_write_partial(folder, so_far)}", error.exit_code) from error
 
 
-def _write_partial(folder: Path, so_far: _SoFar) -> None:
+def _write_partial(folder: Path, so_far: _SoFar) -> str:
+    """Write what is known, and say where it is."""
     data = {
         "finished": {name: result.to_dict() for name, result in so_far.finished.items()},
         "unfinished": so_far.running,
         "curve": [point.to_dict() for point in so_far.points],
     }
-    write_aside(folder / PARTIAL, json.dumps(data, indent=1).encode("ascii"))
+    try:
+        write_aside(folder / PARTIAL, json.dumps(data, indent=1).encode("ascii"))
+    except OSError as error:
+        return f"what was measured until then could not be written to {folder} ({error.strerror or error})"
+    return f"what was measured until then is in {folder / PARTIAL}"

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+from lightning_speedups.demo.errors import USAGE, DemoError
+
 CACHE_VARIABLE = "LIGHTNING_SPEEDUPS_CACHE"
 FOLDER = "digits-jpeg-384-v1"
 COUNT = 1797
@@ -22,14 +24,6 @@ _STALE_AFTER_S = 3600.0
 _INSTALLED_AS = {"sklearn": "scikit-learn", "PIL": "Pillow"}
 
 
-class DemoError(Exception):
-    """The demo cannot go on; the text says why and what to do. ``exit_code`` is what the command ends with."""
-
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
 def require_demo_extra() -> None:
     """Refuse to start without scikit-learn and Pillow.
 
@@ -39,7 +33,7 @@ def require_demo_extra() -> None:
     missing = [name for module, name in _INSTALLED_AS.items() if find_spec(module) is None]
     if missing:
         raise DemoError(
-            f'the demo needs {" and ".join(missing)}, not installed here: pip install "lightning_speedups[demo]"', 2
+            f'the demo needs {" and ".join(missing)}, not installed here: pip install "lightning_speedups[demo]"', USAGE
         )
 
 
@@ -78,11 +72,11 @@ def prepare(cache_dir: Path, on_written: Callable[[int], None] = lambda done: No
             raise DemoError(
                 f"cannot write the images to the cache folder {cache_dir} ({error.strerror or error});"
                 f" name a folder that can be written with --cache-dir or {CACHE_VARIABLE}",
-                2,
+                USAGE,
             ) from error
     found = len(samples(final))
     if found != COUNT:
-        raise DemoError(f"the cache {final} holds {found} of {COUNT} images; delete that folder and run again", 2)
+        raise DemoError(f"the cache {final} holds {found} of {COUNT} images; delete that folder and run again", USAGE)
     return final
 
 

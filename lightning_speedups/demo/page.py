@@ -55,10 +55,11 @@ def write_files(folder: Path, comparison: Comparison, settings: RunSettings, mac
 
 def method(settings: RunSettings, noise_pct: float) -> tuple[str, ...]:
     """How it was measured, for a reader who wants to judge the figures."""
+    taken = "all images" if settings.every == 1 else f"one image in {settings.every}"
     return (
-        f"Two processes, one after the other, seed {settings.seed}: the same program, images, batch order and weights"
-        " at the start. The stock run is the classic recipe: fixed epochs, no loader workers, 32-bit. Nothing is tuned"
-        " against either.",
+        f"Two processes, one after the other, seed {settings.seed}: the same program, images ({taken}), batch order and"
+        " weights at the start. The stock run is the classic recipe: fixed epochs, no loader workers, 32-bit. Nothing"
+        " is tuned against either.",
         f"One run each. Times less than {noise_pct:.0f} % apart are called no difference: so far apart were the epochs"
         " that both ran, or 5 % if that is more. benchmarks/demo.py repeats the pair and gives intervals.",
         "Training is everything outside evaluation. An evaluation counts from the end of the batch before it, and the"

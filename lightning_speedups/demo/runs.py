@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 
 import psutil
 
-from lightning_speedups.demo.images import DemoError
+from lightning_speedups.demo.errors import DemoError
 from lightning_speedups.demo.measures import EpochPoint, RunResult, RunSettings, point_from_json, result_from_json
 from lightning_speedups.measuring import processes
 from lightning_speedups.measuring.memory import MemorySampler
