@@ -42,6 +42,8 @@ class Band(Record):
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
     def __str__(self) -> str:
+        if self.low is not None and self.low == self.high:
+            return f"exactly {self.low:.4g}"
         if self.low is None:
             return "not held" if self.high is None else f"at most {self.high:.4g}"
         return f"at least {self.low:.4g}" if self.high is None else f"{self.low:.4g} to {self.high:.4g}"

@@ -70,6 +70,7 @@ def test_a_ratio_is_the_second_over_the_first():
     assert stats.ratio_interval([(2.0, 3.0)] * 7).median == 1.5
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt:RuntimeWarning:scipy")
 @given(st.lists(st.tuples(st.integers(-50, 50), st.integers(-1000, 1000)), min_size=2, max_size=40))
 def test_theil_sen_equals_scipys(points):
     xs, ys = zip(*points, strict=True)
