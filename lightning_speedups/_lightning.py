@@ -12,7 +12,19 @@ import importlib.util
 import inspect
 import sys
 import weakref
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+
+    LightningModule = pl.LightningModule
+    Trainer = pl.Trainer
+    StockEarlyStopping = pl.callbacks.EarlyStopping
+else:
+    # What rooms annotate with. They do not import it themselves: jsonargparse runs the `if TYPE_CHECKING` block of a
+    # callback's module, and so would bring pytorch_lightning into a program of lightning.pytorch.
+    LightningModule = Trainer = Any
+    StockEarlyStopping = object
 
 PYTORCH_LIGHTNING: Final = "pytorch_lightning"
 LIGHTNING: Final = "lightning.pytorch"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from lightning_speedups import _lightning
+from lightning_speedups._lightning import LightningModule, StockEarlyStopping, Trainer
 from lightning_speedups.reporting import plots
 from lightning_speedups.stopping import facts, page
 from lightning_speedups.stopping.arguments import (
@@ -26,12 +27,6 @@ from lightning_speedups.stopping.report import EarlyStoppingReport
 from lightning_speedups.stopping.restoring import BestWeights
 from lightning_speedups.stopping.rules import Clock, Verdict
 
-if TYPE_CHECKING:
-    from pytorch_lightning import LightningModule, Trainer
-    from pytorch_lightning.callbacks import EarlyStopping as _Base
-else:
-    _Base = object
-
 _STATE = "lightning_speedups"
 _STOCK_REASON = {
     "threshold": "STOPPING_THRESHOLD",
@@ -40,7 +35,7 @@ _STOCK_REASON = {
 }
 
 
-class EarlyStopping(_Base):
+class EarlyStopping(StockEarlyStopping):
     """Stop training when a metric has stopped improving, and give back the best weights.
 
     A drop-in for Lightning's ``EarlyStopping``: with stock arguments it decides the same at the same steps, but for
@@ -211,7 +206,7 @@ class EarlyStopping(_Base):
         if trainer.barebones:
             raise _lightning.misconfiguration(
                 self.namespace,
-                f"EarlyStopping needs the metric {self.monitor!r}; Trainer(barebones=True) logs none. Leave one of them out",
+                f"EarlyStopping needs {self.monitor!r}, and Trainer(barebones=True) logs no metric. Leave out one of them",
             )
         self._check_on_train_epoch_end = self._where_asked
         if self._where_asked is None:
