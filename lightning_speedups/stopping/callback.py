@@ -206,7 +206,7 @@ class EarlyStopping(StockEarlyStopping):
         if trainer.barebones:
             raise _lightning.misconfiguration(
                 self.namespace,
-                f"EarlyStopping needs {self.monitor!r}, and Trainer(barebones=True) logs no metric. Leave out one of them",
+                f"EarlyStopping needs {self.monitor!r}, and Trainer(barebones=True) logs nothing. Leave one out",
             )
         self._check_on_train_epoch_end = self._where_asked
         if self._where_asked is None:
