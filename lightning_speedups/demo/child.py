@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import CSVLogger
@@ -20,6 +20,9 @@ from lightning_speedups.demo.clock import Emit, RunClock
 from lightning_speedups.demo.measures import CallbackAccount, RunResult, RunSettings
 from lightning_speedups.demo.neighbours import OthersCpu
 from lightning_speedups.demo.pack import PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sized
 
 
 def run(settings: RunSettings, emit: Emit) -> RunResult:
@@ -52,6 +55,7 @@ def run(settings: RunSettings, emit: Emit) -> RunResult:
         curve=tuple(clock.points),
         final_val_acc=float(trainer.validate(module, validation, verbose=False)[0]["val_acc"]),
         final_test_acc=float(trainer.test(module, test, verbose=False)[0]["test_acc"]),
+        test_images=len(cast("Sized", test.dataset)),
         callbacks=tuple(_account(part.name, part.call, made) for part, made in zip(PARTS, added, strict=False)),
     )
 

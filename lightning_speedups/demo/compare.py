@@ -12,6 +12,7 @@ from lightning_speedups.reporting.records import Record
 
 # Single runs tell nothing finer, whatever their epochs look like.
 LEAST_NOISE_PCT = 5.0
+NOT_REACHED = "not reached"
 # On two cores a fifth of a core: less is what an idle desktop does.
 _BUSY_PCT = 10.0
 
@@ -127,7 +128,7 @@ def _time_to_accuracy(stock: RunResult, pack: RunResult, judge: _Judge) -> Row:
     pack_s = pack.seconds_to(goal)
     if pack_s is not None:
         return judge.seconds(measure, stock.best.end_s, pack_s)
-    return Row(measure, text.seconds(stock.best.end_s), "-", "not reached", False)
+    return Row(measure, text.seconds(stock.best.end_s), "-", NOT_REACHED, False)
 
 
 def _epochs(stock: RunResult, pack: RunResult) -> Row:

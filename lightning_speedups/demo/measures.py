@@ -65,6 +65,7 @@ class RunResult(Record):
         curve: one point an epoch.
         final_val_acc: of the weights that the run leaves in the module.
         final_test_acc: of the same weights, on images that neither training nor stopping has seen.
+        test_images: how many those are.
         peak_rss_mib: highest resident memory of the process and its workers; None until the parent adds it.
         peak_uss_mib: the same without what they share; None where the system does not tell.
         processes: the most that were alive at once, the run's own included.
@@ -81,6 +82,7 @@ class RunResult(Record):
     curve: tuple[EpochPoint, ...]
     final_val_acc: float
     final_test_acc: float
+    test_images: int
     peak_rss_mib: float | None = None
     peak_uss_mib: float | None = None
     processes: int = 1

@@ -31,7 +31,8 @@ def _table(comparison: Comparison) -> RenderableType:
         ("measure", "stock", "pack", "verdict"),
         [(row.measure, row.stock, row.pack, _verdict(row)) for row in comparison.rows],
         numeric=("stock", "pack"),
-        caption=f"One run each, same seed; times less than {noise} apart are called no difference.",
+        caption=f"One run each, same seed; times less than {noise} apart are called no difference. One test"
+        f" image is {100 / comparison.stock.test_images:.2f} points.",
     )
 
 

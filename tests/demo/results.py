@@ -27,6 +27,7 @@ def result(epoch_s: float = 2.0, accuracies: tuple[float, ...] = (0.5, 0.9, 0.95
         "curve": tuple(points),
         "final_val_acc": accuracies[-1],
         "final_test_acc": 0.9,
+        "test_images": 100,
         "peak_rss_mib": 500.0,
         "peak_uss_mib": 400.0,
         "callbacks": (),
