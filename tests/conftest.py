@@ -11,6 +11,8 @@ import torch
 
 from tests import processes
 
+# Programs and cases that other processes run; collecting doctests would import them into this one.
+collect_ignore_glob = ["namespace_programs/*", "distributed_cases/*"]
 torch.set_num_threads(1)
 # What Lightning says at every fit, whatever happens; the pack speaks through the same loggers and is to be heard.
 _NOISE = ("GPU available", "TPU available", "HPU available", "💡 Tip", "`Trainer.fit` stopped", "Restor", "Seed set")

@@ -1,0 +1,122 @@
+"""A canary for each private part of Lightning that the pack stands on: it says which one moved in which version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.helpers import ScriptedModule, loader, namespace, quiet_trainer
+from tests.private_parts import INHERITED, foreign_private_names
+
+pl = namespace()
+
+
+class Looks(pl.Callback):  # type: ignore[misc]
+    """Asks something of the Trainer at the end of each training batch and of validation."""
+
+    def __init__(self, question: Callable[[Any], Any]) -> None:
+        self.question = question
+        self.in_training: list[Any] = []
+        self.in_validation: list[Any] = []
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        self.in_training.append(self.question(trainer))
+
+    def on_validation_end(self, trainer: Any, *args: Any) -> None:
+        self.in_validation.append(self.question(trainer))
+
+
+def answers(question: Callable[[Any], Any]) -> Looks:
+    looks = Looks(question)
+    module = ScriptedModule([2.0, 1.0])
+    quiet_trainer(max_epochs=2, callbacks=[looks]).fit(module, loader(n=12), loader())
+    return looks
+
+
+def logger_connector_keeps_the_callback_metrics() -> None:
+    """A metric that is logged gets a new tensor object, one that is not keeps its own."""
+    looks = answers(lambda trainer: dict(trainer._logger_connector._callback_metrics))
+    first, second = (metrics["val_loss"] for metrics in looks.in_validation)
+    assert (float(first), float(second)) == (2.0, 1.0)
+    assert first is not second
+    between = [metrics["val_loss"] for metrics in looks.in_training if "val_loss" in metrics]
+    assert between
+    assert all(value is first for value in between)
+
+
+def results_hold_the_running_loops_metrics() -> None:
+    looks = answers(lambda trainer: [metric.meta.name for metric in trainer._results.values()])
+    assert looks.in_training[0] == ["train_loss"]
+    assert looks.in_validation[0] == ["val_loss"]
+    assert quiet_trainer()._results is None
+
+
+def results_name_a_metric() -> None:
+    """The names under which a metric is kept: the plain one, and the one for its step and its epoch."""
+
+    def names(trainer: Any) -> set[str]:
+        results = trainer._results
+        return {key for metric in results.values() for on in (True, False) for key in results._forked_name(metric, on)}
+
+    looks = answers(names)
+    assert looks.in_training[0] == {"train_loss"}
+    assert looks.in_validation[0] == {"val_loss"}
+
+
+def state_key_is_made_of_arguments() -> None:
+    made = pl.callbacks.EarlyStopping("val_loss")
+    assert made._generate_state_key(monitor="val_loss", mode="min") == made.state_key
+
+
+def stock_hooks_run_the_check() -> None:
+    """``EarlyStopping`` of Lightning checks through a method that the pack replaces, at the end that a flag names."""
+    calls: list[str] = []
+
+    class Counted(pl.callbacks.EarlyStopping):  # type: ignore[misc]
+        def _run_early_stopping_check(self, trainer: Any) -> None:
+            calls.append("epoch" if self._check_on_train_epoch_end else "validation")
+
+    for where in (True, False):
+        made = Counted("val_loss", check_on_train_epoch_end=where)
+        quiet_trainer(max_epochs=2, callbacks=[made]).fit(ScriptedModule([1.0]), loader(), loader())
+    assert calls == ["epoch", "epoch", "validation", "validation"]
+
+
+def callbacks_get_the_modules_log_methods() -> None:
+    made, module = pl.Callback(), ScriptedModule([1.0])
+    quiet_trainer(max_epochs=1, callbacks=[made]).fit(module, loader(), loader())
+    assert (made.log, made.log_dict) == (module.log, module.log_dict)
+
+
+CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
+    "Trainer._logger_connector._callback_metrics": (
+        ("_logger_connector", "_callback_metrics"),
+        logger_connector_keeps_the_callback_metrics,
+    ),
+    "Trainer._results": (("_results",), results_hold_the_running_loops_metrics),
+    "_ResultCollection._forked_name": (("_forked_name",), results_name_a_metric),
+    "Callback._generate_state_key": (("_generate_state_key",), state_key_is_made_of_arguments),
+    "EarlyStopping._run_early_stopping_check and ._check_on_train_epoch_end": (
+        ("_run_early_stopping_check", "_check_on_train_epoch_end"),
+        stock_hooks_run_the_check,
+    ),
+    "Callback.log and .log_dict, hung on it at each run": ((), callbacks_get_the_modules_log_methods),
+}
+
+
+@pytest.mark.parametrize("part", CANARIES)
+def test_the_private_part_is_where_it_was(part: str) -> None:
+    _, sings = CANARIES[part]
+    try:
+        sings()
+    except (AttributeError, AssertionError, KeyError, TypeError, ValueError) as error:
+        pytest.fail(f"{part} is not what it was in Lightning 2.6.6: this is {pl.__name__} {pl.__version__}. {error!r}")
+
+
+def test_every_private_part_that_the_pack_uses_has_a_canary() -> None:
+    used = foreign_private_names()["_lightning.py"] | INHERITED
+    watched = {name for names, _ in CANARIES.values() for name in names}
+
+    assert used - watched == set()
