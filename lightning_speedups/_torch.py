@@ -5,8 +5,12 @@ Checked on torch 2.13.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
+
+import torch
+import torch.utils.data
 
 
 def scheduler_parts(scheduler: Any) -> Iterator[Any]:
@@ -17,3 +21,62 @@ def scheduler_parts(scheduler: Any) -> Iterator[Any]:
         return
     for part in inner:
         yield from scheduler_parts(part)
+
+
+def is_compiled(obj: object) -> bool:
+    """Whether ``obj`` is a function or module that ``torch.compile`` has wrapped; imports no compiler."""
+    if hasattr(obj, "_torchdynamo_orig_callable"):
+        return True
+    if isinstance(obj, torch.nn.Module):
+        return getattr(obj, "_compiled_call_impl", None) is not None or "OptimizedModule" in {
+            cls.__name__ for cls in type(obj).__mro__
+        }
+    return False
+
+
+def graph_position() -> int:
+    """The number that the next autograd node of this thread gets: it stands still where no graph is built."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def built_since(tensor: torch.Tensor, position: int) -> bool:
+    """Whether ``tensor`` hangs on a graph whose last node was built at ``position`` or later."""
+    node = tensor.grad_fn
+    # A leaf's accumulation node has no place in the order: its number is the largest there is.
+    return node is not None and node._sequence_nr() >= position
+
+
+def backward_runs() -> int:
+    """How often the autograd engine has run in this process by now, this call's own tiny run included."""
+    runs: list[int] = []
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = torch.zeros((), device="cpu", dtype=torch.float32, requires_grad=True)
+        product = leaf * 1.0
+        product.register_hook(lambda _: runs.append(torch._C._current_graph_task_id()))  # type: ignore[no-untyped-call]
+        product.backward()  # type: ignore[no-untyped-call]
+    return runs[0] + 1
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """How often ``tensor`` was changed in place; None for an inference tensor, which does not count."""
+    return None if tensor.is_inference() else int(tensor._version)
+
+
+def saved_tensor_hooks_are_on() -> bool:
+    """Whether somebody's hooks pack the tensors that autograd saves in this thread."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def with_batch_size(loader: Any, batch_size: int) -> Any:
+    """A shallow copy of a map-style ``DataLoader``, of the same class, that forms batches of another size.
+
+    Setting ``batch_size`` on a loader raises, and calling the class anew would need its constructor's arguments: the
+    guard is lifted for the assignment instead.
+    """
+    changed = copy.copy(loader)
+    changed.__dict__["_DataLoader__initialized"] = False
+    changed.batch_size = batch_size
+    changed.batch_sampler = torch.utils.data.BatchSampler(loader.sampler, batch_size, loader.drop_last)
+    changed.__dict__["_DataLoader__initialized"] = True
+    changed.__dict__["_iterator"] = None
+    return changed

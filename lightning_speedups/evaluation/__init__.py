@@ -1,0 +1,1 @@
+"""Evaluation without gradients: which mode really ran, what still kept a graph, and what was put right."""

@@ -1,0 +1,102 @@
+"""Tensors that ``inference_mode`` made and a module kept: found by name, and cloned so that training can use them.
+
+Autograd refuses to save such a tensor for backward, and refuses to change it in place, for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightning_speedups.evaluation import source
+from lightning_speedups.evaluation.walk import Held, is_users, tensors_in, tensors_on
+
+
+@dataclass(frozen=True)
+class Found:
+    """An inference tensor that was left on the module.
+
+    Attributes:
+        where: such as ``Cache.scale``, or ``Rotary.cos (encoder.rotary)`` on a submodule.
+        line: where the program sets it, such as ``model.py:12``; None where that cannot be read.
+        cloned: False where its container takes nothing else in its place, such as a set.
+    """
+
+    where: str
+    line: str | None
+    cloned: bool
+
+
+class InferenceTensors:
+    """The inference tensors that a module held before an evaluation: they are the program's own doing."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._before = {id(held.tensor): weakref.ref(held.tensor) for _, held, _ in _inference_tensors(module)}
+
+    def clone_new(self, module: nn.Module) -> list[Found]:
+        """Replace those that have come since by clones; call it outside of inference mode."""
+        clones: dict[int, Tensor] = {}
+        found = []
+        for owner, held, where in list(_inference_tensors(module)):
+            before = self._before.get(id(held.tensor))
+            if before is not None and before() is held.tensor:
+                continue
+            if held.replace is not None:
+                held.replace(clones.setdefault(id(held.tensor), _clone(held.tensor)))
+            found.append(Found(where, _line(owner, held.path), held.replace is not None))
+        return found
+
+
+def _clone(tensor: Tensor) -> Tensor:
+    with torch.inference_mode(False), torch.no_grad():
+        clone = tensor.clone()
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(clone, requires_grad=tensor.requires_grad)
+    return clone
+
+
+def _inference_tensors(module: nn.Module) -> Iterator[tuple[type, Held, str]]:
+    for part, name, held in tensors_on(module):
+        if held.tensor.is_inference():
+            yield type(part), held, f"{type(part).__name__}.{held.path}" + (f" ({name})" if name else "")
+    for cls in _users_classes(module):
+        for key, value in list(vars(cls).items()):
+            yield from _in(value, f"{cls.__name__}.{key}", partial(setattr, cls, key), cls)
+    for python_module in {sys.modules.get(cls.__module__) for cls in _users_classes(module)} - {None}:
+        for key, value in list(vars(python_module).items()):
+            yield from _in(value, key, partial(setattr, python_module, key), nn.Module)
+
+
+def _in(value: Any, path: str, put: Callable[[Any], None], cls: type) -> Iterator[tuple[type, Held, str]]:
+    """In what a class or the program's file holds: a tensor, or a plain container of tensors, no objects."""
+    if isinstance(value, Tensor):
+        held = [Held(value, path, put)]
+    elif isinstance(value, dict | list) and len(value) < 100:
+        held = list(tensors_in(value, path))
+    else:
+        return
+    yield from ((cls, each, each.path) for each in held if each.tensor.is_inference())
+
+
+def _users_classes(module: nn.Module) -> list[type]:
+    classes = {base for part in module.modules() for base in type(part).__mro__ if is_users(base)}
+    return sorted(classes, key=lambda cls: (cls.__module__, cls.__qualname__))
+
+
+def _line(owner: type, path: str) -> str | None:
+    """The line that sets the attribute at the beginning of ``path``, in a class of the program's."""
+    attribute = path.partition(".")[0].partition("[")[0]
+    for cls in owner.__mro__:
+        for value in vars(cls).values() if is_users(cls) else ():
+            if isinstance(value, types.FunctionType) and value.__name__ != "__init__":
+                for line in source.assignments_of(value, attribute):
+                    return source.place_of(value, line)
+    return None
