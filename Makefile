@@ -3,6 +3,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
+# What is tested against `lightning.pytorch` as well.
+IN_BOTH_NAMESPACES := tests/shared tests/stopping tests/test_lightning_canaries.py
+
 BENCHMARKS := importing demo early_stopping
 
 .PHONY: venv demo test test-fast test-slow lint docs notebooks check-docs bench clean
@@ -24,6 +27,8 @@ test-fast: $(READY)
 
 test-slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or distributed"
+	LIGHTNING_SPEEDUPS_TEST_NAMESPACE=lightning.pytorch OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -m "not slow and not distributed" $(IN_BOTH_NAMESPACES)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -31,8 +31,9 @@ CURVE = (3.0, 2.0, 2.5, 2.6, 2.7, 2.8)
 
 @pytest.fixture(autouse=True)
 def _no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LightningCLI warns where it is given arguments beside those of the running program."""
+    """LightningCLI warns of arguments beside the running program's own; jsonargparse of how Lightning calls it."""
     monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.setenv("JSONARGPARSE_DEPRECATION_WARNINGS", "off")
 
 
 class FromFile(ScriptedRun):
@@ -44,7 +45,10 @@ def from_file(tmp_path: Path, trainer: dict[str, Any]) -> Any:
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump({"trainer": {**QUIET, **trainer}}))
     cli = importlib.import_module(f"{pl.__name__}.cli")
-    return cli.LightningCLI(FromFile, run=False, args=["--config", str(file)], save_config_callback=None)
+    arguments = ["--config", str(file)]
+    return cli.LightningCLI(
+        FromFile, run=False, args=arguments, save_config_callback=None, seed_everything_default=False
+    )
 
 
 @each_plugin(kind="callback")
