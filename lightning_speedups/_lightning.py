@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import sys
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 
     LightningModule = pl.LightningModule
     Trainer = pl.Trainer
+    StockCallback = pl.Callback
     StockEarlyStopping = pl.callbacks.EarlyStopping
 else:
     # What rooms annotate with. They do not import it themselves: jsonargparse runs the `if TYPE_CHECKING` block of a
     # callback's module, and so would bring pytorch_lightning into a program of lightning.pytorch.
     LightningModule = Trainer = Any
-    StockEarlyStopping = object
+    StockCallback = StockEarlyStopping = object
 
 PYTORCH_LIGHTNING: Final = "pytorch_lightning"
 LIGHTNING: Final = "lightning.pytorch"
@@ -176,3 +178,107 @@ def logged_keys(trainer: Any) -> set[str]:
         for on_step in (True, False):
             keys.update(results._forked_name(metric, on_step))
     return keys
+
+
+def evaluation_loop(trainer: Any, loop: str) -> Any:
+    """The object that runs ``"fit_validation"`` (and ``"sanity"``), ``"validate"``, ``"test"`` or ``"predict"``.
+
+    Its ``inference_mode`` says whether it runs under ``torch.inference_mode``; it is read when the loop starts.
+    """
+    if loop in ("fit_validation", "sanity"):
+        return trainer.fit_loop.epoch_loop.val_loop
+    return getattr(trainer, f"{loop}_loop")
+
+
+def rules_out_inference_mode(trainer: Any, namespace: str) -> str | None:
+    """Why Lightning runs evaluation under ``no_grad`` whatever its loops say; None where it does not."""
+    from torch import distributed  # Late: this module is imported with the package, which loads no torch.
+
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_backend() == "gloo":
+        return "the process group's backend is gloo"
+    if isinstance(trainer.accelerator, resolve(namespace, "accelerators.XLAAccelerator")):
+        return "the accelerator is XLA"
+    if isinstance(trainer.strategy, resolve(namespace, "strategies.FSDPStrategy")):
+        return "the strategy is FSDP"
+    return None
+
+
+def flags_before_evaluation(loop: Any) -> dict[str, bool]:
+    """Each submodule's ``training`` flag by name, as it was before the running loop set eval mode."""
+    return dict(loop._module_mode.mode)
+
+
+def accumulation_is_open(trainer: Any) -> bool:
+    """Whether gradients wait for more batches before the optimizer steps."""
+    return bool(trainer.fit_loop._should_accumulate())
+
+
+def kept_predictions(trainer: Any) -> list[list[Any]]:
+    """What predict has kept so far: a list for each dataloader, an entry for each batch."""
+    kept: list[list[Any]] = trainer.predict_loop._predictions
+    return kept
+
+
+def after_loaders_are_set_up(loop: Any, change: Callable[[list[Any]], list[Any]]) -> Callable[[], None]:
+    """Let ``change`` replace an evaluation loop's loaders each time that the loop has set new ones up.
+
+    ``change`` gets the loaders that the loop would run, samplers for several ranks included, and returns as many. It
+    is called before the loop draws its first batch. Only loaders that run from end to end are given to it.
+
+    Returns:
+        A function that takes this back and gives the loop its loaders again.
+    """
+    stock = loop.setup_data
+    originals: list[tuple[Any, list[Any]]] = []
+
+    def setup_data() -> None:
+        before = loop._combined_loader
+        stock()
+        combined = loop._combined_loader
+        if combined is None or combined is before:
+            return
+        loaders = list(combined.flattened)
+        changed = change(loaders)
+        if any(new is not old for new, old in zip(changed, loaders, strict=True)):
+            originals.append((combined, loaders))
+            combined.flattened = changed
+            loop._max_batches = [len(loader) for loader in changed]
+
+    def undo() -> None:
+        vars(loop).pop("setup_data", None)
+        for combined, loaders in originals:
+            combined.flattened = loaders
+
+    loop.setup_data = setup_data
+    return undo
+
+
+def fabric_of(namespace: str) -> str:
+    """The package under a namespace that does the work below the Trainer."""
+    return "lightning_fabric" if namespace == PYTORCH_LIGHTNING else "lightning.fabric"
+
+
+def lone_trainer(namespace: str, device: Any, precision: str) -> Any:
+    """A Trainer on this process and ``device`` alone, that writes nothing, whatever started the process."""
+    alone = resolve(namespace, "plugins.environments.LightningEnvironment")()
+    return resolve(namespace, "Trainer")(
+        accelerator="gpu" if device.type == "cuda" else device.type,
+        devices=[device.index or 0] if device.type == "cuda" else 1,
+        num_nodes=1,
+        precision=precision,
+        plugins=[alone],
+        inference_mode=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def shards_parameters(trainer: Any, namespace: str) -> str | None:
+    """Why a copy of the module could not run by itself: no process has all of its parameters. None where one has."""
+    strategies = [resolve(namespace, f"strategies.{name}") for name in ("FSDPStrategy", "DeepSpeedStrategy")]
+    whole = all(type(parameter.data).__name__ == "Tensor" for parameter in trainer.lightning_module.parameters())
+    if whole and not isinstance(trainer.strategy, tuple(strategies)):
+        return None
+    return f"{type(trainer.strategy).__name__} splits the parameters among processes"

@@ -1,4 +1,4 @@
-"""Whether an evaluation built a graph, ran autograd, or let a graph out. No Lightning; no hooks in the program's code."""
+"""Whether an evaluation built a graph, ran autograd, or let a graph out; no hooks in the code of the program."""
 
 from __future__ import annotations
 

@@ -61,10 +61,19 @@ def tensors_on(module: nn.Module) -> Iterator[tuple[nn.Module, str, Held]]:
                 yield part, name, held
 
 
+def samples_in(batch: Any) -> int | None:
+    """How many samples a batch holds: what it says itself, or its first tensor's first dimension; None if neither."""
+    for attribute in ("num_graphs", "batch_size"):
+        size = getattr(batch, attribute, None)
+        if isinstance(size, int):
+            return size
+    return next((held.tensor.size(0) for held in tensors_in(batch) if held.tensor.dim()), None)
+
+
 def _attributes(part: nn.Module) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
-    for registry in (part._parameters, part._buffers):
-        for key, tensor in list(registry.items()):
-            yield key, tensor, partial(registry.__setitem__, key)
+    own = (part.named_parameters, part.named_buffers)
+    for key, tensor in [pair for named in own for pair in named(recurse=False, remove_duplicate=False)]:
+        yield key, tensor, partial(setattr, part, key)
     for key, value in list(vars(part).items()):
         if key not in _MODULE_PARTS:
             yield key, value, partial(setattr, part, key)
@@ -88,7 +97,7 @@ def _items(
         # Registered submodules are walked by name: this one the program keeps out of sight, in a list or an object.
         for key, inner, inner_put in _attributes(value):
             yield f"{path}.{key}", inner, inner_put
-        for key, child in value._modules.items():
+        for key, child in value.named_children():
             yield f"{path}.{key}", child, None
     elif isinstance(value, dict):
         for key, inner in list(value.items())[:_LONGEST]:

@@ -1,0 +1,64 @@
+"""What the evaluation reports: the mode of each loop and why, what was found, what it saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from lightning_speedups.evaluation.settings import LOOP_NAMES
+from lightning_speedups.reporting import text
+from lightning_speedups.reporting.records import Record
+
+Kind: TypeAlias = Literal[
+    "graph_kept",
+    "needs_gradients",
+    "inference_tensor",
+    "train_mode",
+    "grads_changed",
+    "metric_changes_with_batch",
+    "output_storage",
+]
+
+
+@dataclass(frozen=True)
+class EvaluationIssue(Record):
+    """Something that an evaluation did, or would have done.
+
+    Attributes:
+        kind: what it is.
+        where: the attribute, method, parameter or metric.
+        message: what it means, and the next step.
+    """
+
+    kind: Kind
+    where: str
+    message: str
+
+
+@dataclass(frozen=True)
+class EvaluationReport(Record):
+    """How evaluation ran with ``NoGradEvaluation``.
+
+    Attributes:
+        modes: for each loop that ran ("fit_validation", "sanity", "validate", "test", "predict") the mode that was
+            really on: "grad", "no_grad" or "inference_mode".
+        reasons: why, for the same loops.
+        issues: what was found, in the order in which it was.
+        graph_bytes_avoided: what one training forward saved for backward, per sample, times the samples of the largest
+            evaluation batch; None where no training step ran or it could not be read.
+        eval_batch_sizes: samples in the largest batch of each loop.
+    """
+
+    modes: dict[str, str]
+    reasons: dict[str, str]
+    issues: tuple[EvaluationIssue, ...]
+    graph_bytes_avoided: int | None
+    eval_batch_sizes: dict[str, int]
+
+    def __str__(self) -> str:
+        lines = ["NoGradEvaluation: no evaluation ran" if not self.modes else "NoGradEvaluation:"]
+        lines += [f"  {LOOP_NAMES[loop]}: {mode} ({self.reasons[loop]})" for loop, mode in self.modes.items()]
+        if self.graph_bytes_avoided is not None:
+            lines.append(f"  graph not kept, per evaluation batch: {text.size_of(self.graph_bytes_avoided)}")
+        lines += [f"  {issue.kind}: {issue.message}" for issue in self.issues]
+        return "\n".join(lines)
