@@ -90,6 +90,56 @@ def callbacks_get_the_modules_log_methods() -> None:
     assert (made.log, made.log_dict) == (module.log, module.log_dict)
 
 
+def evaluation_loop_remembers_the_modes() -> None:
+    """Each submodule's ``training`` flag, from before the loop set eval mode."""
+    module, modes = ScriptedModule([1.0]), []
+    module.linear.eval()
+    module.validation_step = lambda batch, batch_idx: modes.append(  # type: ignore[method-assign]
+        dict(module.trainer.validate_loop._module_mode.mode)
+    )
+    quiet_trainer().validate(module, loader(), verbose=False)
+    assert modes == [{"": True, "linear": False}] * len(loader())
+
+
+def fit_loop_tells_an_open_accumulation() -> None:
+    looks = Looks(lambda trainer: trainer.fit_loop._should_accumulate())
+    trainer = quiet_trainer(max_epochs=1, accumulate_grad_batches=2, callbacks=[looks])
+    trainer.fit(ScriptedModule([1.0]), loader(n=16), loader())
+    assert looks.in_training == [True, False, True, False]
+
+
+def predict_loop_keeps_what_it_predicts() -> None:
+    kept: list[int] = []
+
+    class Counts(pl.Callback):  # type: ignore[misc]
+        def on_predict_batch_start(self, trainer: Any, *args: Any) -> None:
+            kept.append(len(trainer.predict_loop._predictions[0]))
+
+    module = ScriptedModule()
+    module.predict_step = lambda batch, batch_idx: module(batch[0])  # type: ignore[method-assign]
+    quiet_trainer(callbacks=[Counts()]).predict(module, loader(n=12))
+    assert kept == [0, 1, 2]
+
+
+def evaluation_loop_runs_the_loaders_that_it_holds() -> None:
+    """Its loaders and how many batches it takes from each are read when it starts, and may be others by then."""
+    module, trainer, sizes = ScriptedModule([1.0]), quiet_trainer(), []
+    module.validation_step = lambda batch, batch_idx: sizes.append(len(batch[0]))  # type: ignore[method-assign]
+    loop = trainer.validate_loop
+    set_up = loop.setup_data
+
+    def other_batches() -> None:
+        set_up()
+        assert [loader_.batch_size for loader_ in loop._combined_loader.flattened] == [4]
+        assert loop._max_batches == [2]
+        loop._combined_loader.flattened = [loader(n=9, batch_size=3)]
+        loop._max_batches = [3]
+
+    loop.setup_data = other_batches
+    trainer.validate(module, loader(), verbose=False)
+    assert sizes == [3, 3, 3]
+
+
 CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
     "Trainer._logger_connector._callback_metrics": (
         ("_logger_connector", "_callback_metrics"),
@@ -101,6 +151,13 @@ CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
     "EarlyStopping._run_early_stopping_check and ._check_on_train_epoch_end": (
         ("_run_early_stopping_check", "_check_on_train_epoch_end"),
         stock_hooks_run_the_check,
+    ),
+    "_EvaluationLoop._module_mode": (("_module_mode",), evaluation_loop_remembers_the_modes),
+    "_FitLoop._should_accumulate": (("_should_accumulate",), fit_loop_tells_an_open_accumulation),
+    "_PredictionLoop._predictions": (("_predictions",), predict_loop_keeps_what_it_predicts),
+    "_EvaluationLoop._combined_loader and ._max_batches": (
+        ("_combined_loader", "_max_batches"),
+        evaluation_loop_runs_the_loaders_that_it_holds,
     ),
     "Callback.log and .log_dict, hung on it at each run": ((), callbacks_get_the_modules_log_methods),
 }
