@@ -17,12 +17,17 @@ from lightning_speedups import callbacks
 from lightning_speedups._version import __version__
 
 if TYPE_CHECKING:
+    from lightning_speedups.evaluation.callback import NoGradEvaluation
+    from lightning_speedups.evaluation.context import evaluating
     from lightning_speedups.measuring.budget import Limits
     from lightning_speedups.stopping.callback import EarlyStopping
 
-__all__ = ["EarlyStopping", "Limits", "__version__"]
+__all__ = ["EarlyStopping", "Limits", "NoGradEvaluation", "__version__", "evaluating"]
 
-_ELSEWHERE = {"Limits": "lightning_speedups.measuring.budget"}
+_ELSEWHERE = {
+    "Limits": "lightning_speedups.measuring.budget",
+    "evaluating": "lightning_speedups.evaluation.context",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ class _Row(NamedTuple):
 
 _INDEX = {
     "EarlyStopping": _Row("lightning_speedups.stopping.callback", "callbacks.EarlyStopping"),
+    "NoGradEvaluation": _Row("lightning_speedups.evaluation.callback", "callbacks.Callback"),
 }
 NAMES = tuple(_INDEX)
 

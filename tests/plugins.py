@@ -73,6 +73,15 @@ def _early_stopping(
     )
 
 
+def _no_grad_evaluation(name: str, **kw: Any) -> Plugin:
+    return Plugin(
+        name=f"NoGradEvaluation-{name}",
+        public_name="NoGradEvaluation",
+        settings=kw,
+        reports_alike=("modes", "reasons", "issues", "graph_bytes_avoided", "eval_batch_sizes"),
+    )
+
+
 _RESTORES = frozenset({"end_weights", "evaluated"})
 
 REGISTRY: tuple[Plugin, ...] = (
@@ -85,6 +94,9 @@ REGISTRY: tuple[Plugin, ...] = (
     _early_stopping("gl", rule="gl", rule_alpha=20.0),
     _early_stopping("epochs", patience=1, patience_unit="epochs"),
     _early_stopping("steps", monitor="step_curve", patience=4, patience_unit="steps", check_every_n_steps=2),
+    _no_grad_evaluation("stock"),
+    _no_grad_evaluation("inference_mode_in_fit", mode={"fit_validation": "inference_mode", "predict": "no_grad"}),
+    _no_grad_evaluation("all_memory_options", outputs="cpu", free_grads=True, isolate_grads=True),
 )
 
 

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 from lightning_speedups.evaluation.settings import STEPS, Loop, Mode
 
-INSIDE_FIT = (
-    "Lightning validates inside fit without inference_mode, whatever Trainer(inference_mode=...) says; it would gain"
-    " less than 2 %"
-)
+INSIDE_FIT = "Lightning validates inside fit without inference_mode, which would gain less than 2 %"
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ def decide(loop: Loop, request: Mode | None, facts: Facts) -> Decision:
         return Decision("no_grad", f"{why}: gradients are on only where your code turns them on")
     if facts.compiled is not None:
         return Decision("no_grad", _compiled(facts.compiled))
-    return Decision("inference_mode", "Lightning's own outside fit")
+    return Decision("inference_mode", "Lightning's default outside fit")
 
 
 def _requested(loop: Loop, request: Mode, facts: Facts) -> Decision:

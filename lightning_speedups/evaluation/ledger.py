@@ -26,11 +26,11 @@ class Ledger:
         self._entries: dict[str, _Entry] = {}
         self.bytes_per_sample: float | None = None
 
-    def begin(self, loop: Loop | str, expected: Mode = "no_grad", reason: str = "") -> None:
+    def begin(self, loop: Loop) -> None:
         """The loop is about to run anew."""
-        self._entries[loop] = _Entry(expected, reason)
+        self._entries[loop] = _Entry()
 
-    def forget(self, loop: Loop | str) -> None:
+    def forget(self, loop: str) -> None:
         """As if it had never run."""
         self._entries.pop(loop, None)
 
@@ -50,23 +50,21 @@ class Ledger:
             return entry.seen, entry.reason
         return entry.seen, f"set by the program while the loop ran; {entry.expected} was on before ({entry.reason})"
 
-    def because(self, loop: Loop, reason: str) -> None:
-        """The reason is known better now."""
-        self._entries[loop].reason = reason
+    def because(self, loop: Loop, expected: Mode, reason: str) -> None:
+        """The mode that the loop is to run in, and why."""
+        self._entries[loop].expected, self._entries[loop].reason = expected, reason
 
-    def add(self, loop: Loop | str, issue: EvaluationIssue) -> bool:
-        """Note an issue; False where the same one is noted already."""
-        entry = self._entries.setdefault(loop, _Entry())
-        known = (issue.kind, issue.where) in entry.issues
-        entry.issues.setdefault((issue.kind, issue.where), issue)
-        return not known
+    def add(self, loop: str, issue: EvaluationIssue) -> None:
+        """Note an issue, once."""
+        self._entries.setdefault(loop, _Entry()).issues.setdefault((issue.kind, issue.where), issue)
 
     def report(self) -> EvaluationReport:
         """All of it."""
         told = {loop: known for loop in LOOPS if (known := self.mode(loop)) is not None}
         issues: dict[tuple[Kind, str], EvaluationIssue] = {}
         for entry in self._entries.values():
-            issues |= entry.issues
+            for key, issue in entry.issues.items():
+                issues.setdefault(key, issue)
         sizes = {str(loop): size for loop in told if (size := self._entries[loop].batch_size)}
         avoided = None
         if self.bytes_per_sample is not None and sizes:

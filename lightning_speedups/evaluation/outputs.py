@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_utilities.core.apply_func import apply_to_collection
-from torch import Tensor
+from torch import Tensor, nn
 
-from lightning_speedups.evaluation.walk import tensors_in
+from lightning_speedups.evaluation.walk import tensors_in, tensors_on
 
 # What a view may pin beyond itself before it is cloned, as a share of itself: half of the storage is in use, or more.
 _LARGEST_WASTE = 1.0
@@ -39,11 +39,15 @@ def compact(outputs: Any) -> Any:
     return apply_to_collection(outputs, Tensor, _compact)
 
 
-def compact_in_place(outputs: Any) -> None:
-    """The same for the dicts and lists that a step returned, so that whoever keeps them keeps the small ones."""
+def compact_in_place(outputs: Any, module: nn.Module) -> None:
+    """The same for what a step returned, where others keep it: its dicts and lists, and the module's lists of it."""
     for held in list(tensors_in(outputs)):
         if held.replace is not None:
             held.replace(_compact(held.tensor))
+    if isinstance(outputs, Tensor):
+        for held in [held for _, _, held in tensors_on(module) if held.tensor is outputs]:
+            if held.replace is not None:
+                held.replace(_compact(outputs))
 
 
 def _compact(tensor: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class EvaluationReport(Record):
         modes: for each loop that ran ("fit_validation", "sanity", "validate", "test", "predict") the mode that was
             really on: "grad", "no_grad" or "inference_mode".
         reasons: why, for the same loops.
-        issues: what was found, in the order in which it was.
+        issues: what was found, loop by loop; each once.
         graph_bytes_avoided: what one training forward saved for backward, per sample, times the samples of the largest
             evaluation batch; None where no training step ran or it could not be read.
         eval_batch_sizes: samples in the largest batch of each loop.

@@ -36,6 +36,9 @@ class Need:
     function: str
     place: str
 
+    def __str__(self) -> str:
+        return f"{self.what} in {self.function}, {self.place}"
+
 
 @dataclass
 class Found:
@@ -113,9 +116,12 @@ class _Reader:
             function, owner = self._queue.pop(0)
             self.found.functions += 1
             shown = f"{owner}.{function.__name__}" if owner else function.__name__
-            for call in source.calls_for_gradients(function):
+            calls = source.calls_for_gradients(function)
+            if calls:
+                # One for each function: where it differentiates, rather than where it prepares to.
+                call = min(calls, key=lambda each: each.what in source.PREPARATIONS)
                 self.found.needs.append(Need(call.what, shown, source.place_of(function, call.line)))
-                self.found.transforms |= call.transform
+                self.found.transforms |= any(each.transform for each in calls)
             # Hooks around the step may put back what they changed before.
             if not function.__name__.startswith("on_"):
                 flips = (source.place_of(function, line) for line in source.calls_of_train(function))

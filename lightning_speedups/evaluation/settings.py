@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, cast
 
 Loop: TypeAlias = Literal["fit_validation", "sanity", "validate", "test", "predict"]
@@ -25,6 +26,30 @@ STEPS: Final[dict[str, str]] = {
 }
 OUTPUTS: Final = ("keep", "cpu", "drop")
 _REQUESTS: Final = ("auto", "no_grad", "inference_mode")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The callback's arguments, checked.
+
+    Attributes:
+        requests: the modes asked for, by loop.
+        eval_batch_size: samples in a batch of validation and test; None for the loaders' own.
+        outputs: what is kept of test and predict.
+        free_grads: whether gradients are dropped before validation.
+        isolate_grads: whether they are taken away during evaluation.
+    """
+
+    requests: dict[Loop, Mode]
+    eval_batch_size: int | None
+    outputs: Literal["keep", "cpu", "drop"]
+    free_grads: bool
+    isolate_grads: bool
+
+    def request(self, loop: Loop) -> Mode | None:
+        """The mode asked for; the sanity check follows validation inside fit unless it has its own."""
+        asked = self.requests.get(loop)
+        return self.requests.get("fit_validation") if asked is None and loop == "sanity" else asked
 
 
 def checked_modes(mode: Any) -> dict[Loop, Mode]:
@@ -50,8 +75,8 @@ def checked_modes(mode: Any) -> dict[Loop, Mode]:
     return {loop: cast("Mode", request) for loop, request in mode.items() if request != "auto"}
 
 
-def check_options(callback: Any) -> None:
-    """Refuse what no evaluation could work with.
+def checked_options(callback: Any) -> Options:
+    """The callback's arguments as options.
 
     Raises:
         ValueError: naming the argument, the value, what is allowed and the next step.
@@ -65,6 +90,13 @@ def check_options(callback: Any) -> None:
     if callback.report_dir is not None and not isinstance(callback.report_dir, str | os.PathLike):
         raise ValueError(f"`report_dir` must be a path or None, got {callback.report_dir!r}")
     _check_batch_size(callback.eval_batch_size)
+    return Options(
+        requests=checked_modes(callback.mode),
+        eval_batch_size=callback.eval_batch_size,
+        outputs=callback.outputs,
+        free_grads=callback.free_grads,
+        isolate_grads=callback.isolate_grads,
+    )
 
 
 def _check_batch_size(size: Any) -> None:

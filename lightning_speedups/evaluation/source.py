@@ -20,6 +20,11 @@ from typing import Any
 
 import torch
 
+# What only prepares for gradients; a function that also asks for them is told by that.
+PREPARATIONS = frozenset(
+    {"torch.enable_grad", "torch.set_grad_enabled", "torch.inference_mode(False)", ".requires_grad_()"}
+    | {"requires_grad = True", "requires_grad=True", "enable_grad", "set_grad_enabled", "requires_grad_"}
+)
 _FUNCTIONAL = ("jacobian", "hessian", "vjp", "jvp", "hvp", "vhp")
 _TRANSFORMS = ("grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian", "linearize")
 # Methods that nothing but autograd (or Lightning on top of it) calls so.

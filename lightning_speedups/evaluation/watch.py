@@ -39,7 +39,8 @@ class LoopWatch:
         self._report = report
         self._graph = GraphWatch(count_backward)
         self._grads = GradWatch(module)
-        self._inference = InferenceTensors(module) if torch.is_inference_mode_enabled() else None
+        self.inference = torch.is_inference_mode_enabled()
+        self._inference = InferenceTensors(module) if self.inference else None
         self._pinned = Pinned()
         self._gathered_before = {id(tensor) for tensor in _gathered(module)} if loop == "test" else set()
 
@@ -50,8 +51,8 @@ class LoopWatch:
             self._issue(
                 "train_mode",
                 flags.shown(names),
-                f"{flags.shown(names)} is in train mode during {LOOP_NAMES[self.loop]}, where dropout and batch norm then"
-                " act as in training. If that is not meant, look for `.train()` in the step and in the hooks before it",
+                f"in train mode during {LOOP_NAMES[self.loop]}: {flags.shown(names)}. Dropout and batch norm act there"
+                " as in training; if that is not meant, look for `.train()` in the step and in the hooks before it",
             )
         if torch.is_grad_enabled():
             return "grad"
@@ -88,16 +89,16 @@ class LoopWatch:
 
     def end(self, module: nn.Module, isolated: bool) -> int:
         """When the loop is over; returns how often autograd ran in it. ``isolated``: gradients are put back next."""
-        changed = self._grads.changed(module) if not isolated else _with_grad(module)
+        changed = _with_grad(module) if isolated else self._grads.changed(module)
         if changed:
-            after = (
-                "they were put back (isolate_grads=True)" if isolated else "pass isolate_grads=True to put them back"
-            )
+            after = "they were put back (isolate_grads=True)"
+            if not isolated:
+                after = "the next optimizer step may use them; isolate_grads=True puts them back"
             self._issue(
                 "grads_changed",
                 flags.shown(changed),
-                f"{LOOP_NAMES[self.loop]} changed the gradients of {flags.shown(changed)}, which the next optimizer step"
-                f" may use: {after}. torch.autograd.grad returns gradients without adding to .grad",
+                f"gradients changed by {LOOP_NAMES[self.loop]}: {flags.shown(changed)}; {after}. torch.autograd.grad"
+                " returns gradients without adding to .grad",
             )
         return self._graph.backward_runs()
 
