@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+import lightning_speedups
+from lightning_speedups import callbacks
+
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[1]
 SITE_PACKAGES = Path(importlib.util.find_spec("torch").origin).parents[1]  # type: ignore[union-attr, arg-type]
@@ -84,11 +87,12 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "made_for": "pytorch_lightning",
         "loaded_after": ["pytorch_lightning"],
         "no_such_name": (
-            "AttributeError: module 'lightning_speedups' has no attribute 'EarlyStoping'; it has EarlyStopping, Limits,"
-            " __version__"
+            "AttributeError: module 'lightning_speedups' has no attribute 'EarlyStoping'; it has "
+            + ", ".join(lightning_speedups.__all__)
         ),
         "no_such_bound_name": (
-            "AttributeError: module 'lightning_speedups.bound.lightning' has no attribute 'X'; it has EarlyStopping"
+            "AttributeError: module 'lightning_speedups.bound.lightning' has no attribute 'X'; it has "
+            + ", ".join(callbacks.NAMES)
         ),
         "listed": True,
         "epochs": STOPPED_AFTER,

@@ -1,0 +1,122 @@
+"""A canary for each private part of torch that the pack stands on: it says which one moved in which version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_speedups import _torch
+from tests.private_parts import foreign_private_names
+
+
+def schedulers_are_listed_by_those_that_hold_them() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    parts = [torch.optim.lr_scheduler.ConstantLR(optimizer), torch.optim.lr_scheduler.LinearLR(optimizer)]
+    assert list(torch.optim.lr_scheduler.SequentialLR(optimizer, parts, milestones=[2])._schedulers) == parts
+    assert list(torch.optim.lr_scheduler.ChainedScheduler(parts, optimizer)._schedulers) == parts
+
+
+def compiled_functions_point_at_their_original() -> None:
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    assert torch.compile(plain, backend="eager")._torchdynamo_orig_callable is plain
+    assert not _torch.is_compiled(plain)
+
+
+def compiled_modules_are_told_from_others() -> None:
+    module = torch.nn.Linear(1, 1)
+    assert module._compiled_call_impl is None
+    assert _torch.is_compiled(torch.compile(module, backend="eager"))
+    module.compile(backend="eager")
+    assert module._compiled_call_impl is not None
+
+
+def nodes_are_numbered_in_the_order_in_which_they_are_built() -> None:
+    leaf = torch.ones(1, requires_grad=True)
+    before = torch._C._autograd._get_sequence_nr()
+    with torch.no_grad():
+        leaf * 2
+    assert torch._C._autograd._get_sequence_nr() == before
+    first, second = leaf * 2, leaf * 3
+    assert [each.grad_fn._sequence_nr() for each in (first, second)] == [before, before + 1]
+    assert not _torch.built_since(leaf, before)
+
+
+def the_engine_numbers_its_runs() -> None:
+    first = _torch.backward_runs()
+    (torch.ones(1, requires_grad=True) * 2).backward()
+    assert _torch.backward_runs() == first + 2
+    assert torch._C._current_graph_task_id() == -1
+
+
+def default_hooks_of_saved_tensors_can_be_seen() -> None:
+    assert torch._C._autograd._top_saved_tensors_default_hooks(False) is None
+    with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        assert torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def changes_in_place_are_counted() -> None:
+    tensor = torch.zeros(1)
+    before = _torch.version_of(tensor)
+    tensor.add_(1)
+    assert _torch.version_of(tensor) == (before or 0) + 1
+    with torch.inference_mode():
+        assert _torch.version_of(torch.zeros(1)) is None
+
+
+def a_loader_is_guarded_by_a_flag_and_keeps_its_workers() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(6)), batch_size=2)
+    assert loader._DataLoader__initialized is True
+    with pytest.raises(ValueError, match="batch_size"):
+        loader.batch_size = 3
+    assert loader._iterator is None
+    assert [len(batch[0]) for batch in _torch.with_batch_size(loader, 4)] == [4, 2]
+    assert [len(batch[0]) for batch in loader] == [2, 2, 2]
+
+
+CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
+    "SequentialLR._schedulers and ChainedScheduler._schedulers": (
+        ("_schedulers",),
+        schedulers_are_listed_by_those_that_hold_them,
+    ),
+    "_torchdynamo_orig_callable": (
+        ("_torchdynamo_orig_callable",),
+        compiled_functions_point_at_their_original,
+    ),
+    "Module._compiled_call_impl and OptimizedModule": (
+        ("_compiled_call_impl",),
+        compiled_modules_are_told_from_others,
+    ),
+    "_C._autograd._get_sequence_nr and Node._sequence_nr": (
+        ("_C", "_autograd", "_get_sequence_nr", "_sequence_nr"),
+        nodes_are_numbered_in_the_order_in_which_they_are_built,
+    ),
+    "_C._current_graph_task_id": (("_current_graph_task_id",), the_engine_numbers_its_runs),
+    "_C._autograd._top_saved_tensors_default_hooks": (
+        ("_top_saved_tensors_default_hooks",),
+        default_hooks_of_saved_tensors_can_be_seen,
+    ),
+    "Tensor._version": (("_version",), changes_in_place_are_counted),
+    "DataLoader.__initialized and ._iterator": (("_iterator",), a_loader_is_guarded_by_a_flag_and_keeps_its_workers),
+}
+
+
+@pytest.mark.parametrize("part", CANARIES)
+def test_the_private_part_is_where_it_was(part: str) -> None:
+    _, sings = CANARIES[part]
+    try:
+        sings()
+    except (AttributeError, AssertionError, KeyError, TypeError, ValueError) as error:
+        pytest.fail(f"{part} is not what it was in torch 2.13: this is torch {torch.__version__}. {error!r}")
+
+
+def test_every_private_part_that_the_pack_uses_has_a_canary() -> None:
+    used = foreign_private_names()["_torch.py"]
+    watched = {name for names, _ in CANARIES.values() for name in names}
+
+    assert used - watched == set()
