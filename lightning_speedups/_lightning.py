@@ -168,6 +168,19 @@ def stored_metrics(trainer: Any) -> dict[str, Any]:
     return stored
 
 
+def final_module(trainer: Any) -> Any:
+    """The module whose weights a fit would leave behind if it ended now.
+
+    That is the average where a ``WeightAveraging`` callback keeps one: it is what validation measures, and what the
+    callback copies into the user's module at the end.
+    """
+    for callback in trainer.callbacks:
+        average = getattr(callback, "_average_model", None)
+        if any(cls.__name__ == "WeightAveraging" for cls in type(callback).__mro__) and average is not None:
+            return average.module
+    return trainer.lightning_module
+
+
 def logged_keys(trainer: Any) -> set[str]:
     """Every key that the running loop has logged, of all its dataloaders, also while it keeps them out of sight."""
     results = trainer._results

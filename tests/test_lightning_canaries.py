@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from tests.helpers import ScriptedModule, loader, namespace, quiet_trainer
 from tests.private_parts import INHERITED, foreign_private_names
@@ -84,6 +85,14 @@ def stock_hooks_run_the_check() -> None:
     assert calls == ["epoch", "epoch", "validation", "validation"]
 
 
+def weight_averaging_keeps_an_average_of_the_module() -> None:
+    """Under the module's own parameter names, and the module gets it at the end."""
+    averaging, module = pl.callbacks.EMAWeightAveraging(decay=0.5), ScriptedModule([1.0])
+    quiet_trainer(max_epochs=2, callbacks=[averaging]).fit(module, loader(), loader())
+    average = dict(averaging._average_model.module.named_parameters())
+    assert all(torch.equal(average[name], value) for name, value in module.named_parameters())
+
+
 def callbacks_get_the_modules_log_methods() -> None:
     made, module = pl.Callback(), ScriptedModule([1.0])
     quiet_trainer(max_epochs=1, callbacks=[made]).fit(module, loader(), loader())
@@ -159,6 +168,7 @@ CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
         ("_combined_loader", "_max_batches"),
         evaluation_loop_runs_the_loaders_that_it_holds,
     ),
+    "WeightAveraging._average_model": (("_average_model",), weight_averaging_keeps_an_average_of_the_module),
     "Callback.log and .log_dict, hung on it at each run": ((), callbacks_get_the_modules_log_methods),
 }
 

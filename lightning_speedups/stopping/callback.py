@@ -317,7 +317,7 @@ class EarlyStopping(StockEarlyStopping):
         if self._judge.best is not None:
             self.best_score = torch.tensor(self._judge.best, dtype=seen.dtype)
         if verdict.improved:
-            self._keep_weights(trainer.lightning_module)
+            self._keep_weights(_lightning.final_module(trainer))
         if not self._outcome.stopped:
             self._decide(trainer, with_loss(verdict, seen, self._voice))
 

@@ -1,6 +1,5 @@
 """EarlyStopping in a real Trainer: what the public cases do not cover."""
 
-
 import pytest
 import torch
 from torch import nn
@@ -106,6 +105,20 @@ def test_a_checkpoint_written_because_of_an_exception_fits_its_optimizer(tmp_pat
     saved = torch.load(tmp_path / "on_exception.ckpt", weights_only=True)
     assert float(saved["state_dict"]["linear.weight"][0, 0]) == 3.0
     assert saved["global_step"] == 8
+
+
+def test_with_averaged_weights_the_best_average_comes_back():
+    """Validation measures the average of the weights, so that average is what was best."""
+
+    class Seen(ScriptedModule):
+        def validation_step(self, batch, batch_idx):
+            self.measured = [*getattr(self, "measured", []), self.linear.weight.detach().clone()]
+
+    module, averaging = Seen([3.0, 1.0, 5.0, 6.0]), pl.callbacks.EMAWeightAveraging(decay=0.5)
+    callback = ls.EarlyStopping("val_loss", patience=2, restore_best=True)
+    fit(module, callback, val=loader(n=4), others=[averaging])
+    assert torch.equal(module.linear.weight, module.measured[1])
+    assert not torch.equal(module.linear.weight, module.measured[-1])
 
 
 def test_a_disk_that_is_full_costs_no_run(tmp_path):
