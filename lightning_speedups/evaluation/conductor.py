@@ -15,7 +15,7 @@ from lightning_speedups.evaluation.proof import Rebatcher
 from lightning_speedups.evaluation.report import EvaluationIssue, EvaluationReport, Kind
 from lightning_speedups.evaluation.scan import Found, scan
 from lightning_speedups.evaluation.settings import LOOP_NAMES, STEPS, Loop, Options
-from lightning_speedups.evaluation.walk import samples_in
+from lightning_speedups.evaluation.walk import is_users, samples_in
 from lightning_speedups.evaluation.watch import LoopWatch
 from lightning_speedups.measuring.guard import diagnostic
 from lightning_speedups.measuring.saved_bytes import SavedBytes
@@ -326,8 +326,7 @@ class Conductor:
     def _look_at_what_is_left(self, watch: LoopWatch, before: dict[str, bool], module: Any) -> None:
         watch.clone_inference_tensors(module)
         name = f"on_{'test' if watch.loop == 'test' else 'validation'}_model_train"
-        overridden = getattr(type(module), name).__qualname__.partition(".")[0] == type(module).__name__
-        watch.flags_changed(module, before, name if overridden else None)
+        watch.flags_changed(module, before, name if is_users(getattr(type(module), name)) else None)
 
     @diagnostic
     def _look_at_training(self, module: Any) -> None:

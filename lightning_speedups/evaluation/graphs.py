@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from lightning_speedups import _torch
-from lightning_speedups.evaluation.walk import tensors_in, tensors_on
+from lightning_speedups.evaluation.walk import tensors_in, tensors_on, whole
 
 
 class GraphWatch:
@@ -43,7 +43,7 @@ class GraphWatch:
         if not self.built:
             return []
         found = (
-            f"{type(part).__name__}.{held.path.partition('[')[0]}" + (f" ({name})" if name else "")
+            f"{type(part).__name__}.{whole(held.path)}" + (f" ({name})" if name else "")
             for part, name, held in tensors_on(module)
             if _torch.built_since(held.tensor, self._position)
         )

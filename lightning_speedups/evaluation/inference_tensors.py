@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import types
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_speedups.evaluation import source
-from lightning_speedups.evaluation.walk import Held, is_users, tensors_in, tensors_on
+from lightning_speedups.evaluation.walk import Held, is_users, tensors_in, tensors_on, whole
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Found:
     """An inference tensor that was left on the module.
 
     Attributes:
-        where: such as ``Cache.scale``, or ``Rotary.cos (encoder.rotary)`` on a submodule.
+        where: such as ``Cache.scale``, or ``Rotary.cos (encoder.rotary)`` on a submodule; a container is named whole.
         line: where the program sets it, such as ``model.py:12``; None where that cannot be read.
         cloned: False where its container takes nothing else in its place, such as a set.
     """
@@ -43,16 +44,26 @@ class InferenceTensors:
 
     def clone_new(self, module: nn.Module) -> list[Found]:
         """Replace those that have come since by clones; call it outside of inference mode."""
-        clones: dict[int, Tensor] = {}
-        found = []
-        for owner, held, where in list(_inference_tensors(module)):
-            before = self._before.get(id(held.tensor))
-            if before is not None and before() is held.tensor:
-                continue
+        pending = [each for each in _inference_tensors(module) if not self._was_there(each[1].tensor)]
+        places = Counter(id(held.tensor) for _, held, _ in pending)
+        shared: dict[int, tuple[Tensor, Tensor]] = {}
+        found: dict[str, Found] = {}
+        # One by one, so that each original can go before the next clone comes.
+        while pending:
+            owner, held, where = pending.pop(0)
+            known = id(held.tensor)
+            _, clone = shared.get(known) or (None, _clone(held.tensor))
+            if places[known] > 1:
+                shared[known] = held.tensor, clone
             if held.replace is not None:
-                held.replace(clones.setdefault(id(held.tensor), _clone(held.tensor)))
-            found.append(Found(where, _line(owner, held.path), held.replace is not None))
-        return found
+                held.replace(clone)
+            if where not in found or held.replace is None:
+                found[where] = Found(where, _line(owner, held.path), held.replace is not None)
+        return list(found.values())
+
+    def _was_there(self, tensor: Tensor) -> bool:
+        before = self._before.get(id(tensor))
+        return before is not None and before() is tensor
 
 
 def _clone(tensor: Tensor) -> Tensor:
@@ -66,7 +77,7 @@ def _clone(tensor: Tensor) -> Tensor:
 def _inference_tensors(module: nn.Module) -> Iterator[tuple[type, Held, str]]:
     for part, name, held in tensors_on(module):
         if held.tensor.is_inference():
-            yield type(part), held, f"{type(part).__name__}.{held.path}" + (f" ({name})" if name else "")
+            yield type(part), held, f"{type(part).__name__}.{whole(held.path)}" + (f" ({name})" if name else "")
     for cls in _users_classes(module):
         for key, value in list(vars(cls).items()):
             yield from _in(value, f"{cls.__name__}.{key}", partial(setattr, cls, key), cls)
@@ -83,7 +94,7 @@ def _in(value: Any, path: str, put: Callable[[Any], None], cls: type) -> Iterato
         held = list(tensors_in(value, path))
     else:
         return
-    yield from ((cls, each, each.path) for each in held if each.tensor.is_inference())
+    yield from ((cls, each, whole(each.path)) for each in held if each.tensor.is_inference())
 
 
 def _users_classes(module: nn.Module) -> list[type]:
@@ -93,7 +104,7 @@ def _users_classes(module: nn.Module) -> list[type]:
 
 def _line(owner: type, path: str) -> str | None:
     """The line that sets the attribute at the beginning of ``path``, in a class of the program's."""
-    attribute = path.partition(".")[0].partition("[")[0]
+    attribute = whole(path).partition(".")[0]
     for cls in owner.__mro__:
         for value in vars(cls).values() if is_users(cls) else ():
             if isinstance(value, types.FunctionType) and value.__name__ != "__init__":

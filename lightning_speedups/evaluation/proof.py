@@ -68,10 +68,10 @@ class Rebatcher:
     def _changed_metrics(self, loaders: list[Any]) -> list[str]:
         with rng.preserved(), _quietly(self._namespace):
             pairs = [rebatch.batches_of(loader, (self._size, loader.batch_size)) for loader in loaders]
-            ours, users = (self._metrics([pair[side] for pair in pairs]) for side in (0, 1))
+            ours, users = (self._metrics([_Batches(pair[side]) for pair in pairs]) for side in (0, 1))
         return rebatch.disagreements(ours, users)
 
-    def _metrics(self, batches: list[list[Any]]) -> Mapping[str, float]:
+    def _metrics(self, loaders: list[_Batches]) -> Mapping[str, float]:
         """What the module logs on these batches, from the weights and the random streams of now."""
         trainer = self._trainer
         module = copy.deepcopy(trainer.lightning_module)
@@ -84,10 +84,23 @@ class Rebatcher:
             run = alone.test if self._loop == "test" else alone.validate
             Rebatcher.proving = True
             try:
-                run(module, batches, verbose=False)
+                run(module, loaders[0] if len(loaders) == 1 else loaders, verbose=False)
             finally:
                 Rebatcher.proving = False
         return {name: float(value) for name, value in alone.callback_metrics.items()}
+
+
+class _Batches:
+    """Batches as a loader gives them: a plain list of them would be taken for a list of loaders."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches)
 
 
 def _counts_batches(trainer: Any, loop: str) -> str | None:

@@ -75,7 +75,7 @@ def scan(module: nn.Module, entry_points: Iterable[str], others: Iterable[object
         for name in names:
             for function in _functions(getattr(type(other), name, None)):
                 if is_users(function):
-                    reader.add(function, type(other).__name__)
+                    reader.add(function, type(other).__name__, name)
     reader.read()
     return reader.found
 
@@ -89,7 +89,7 @@ class _Reader:
         self._classes: set[type] = set()
         self._reached: set[str] = set()
         self._seen: set[types.CodeType] = set()
-        self._queue: list[tuple[types.FunctionType, str]] = []
+        self._queue: list[tuple[types.FunctionType, str, str]] = []
         for name, part in module.named_modules():
             self._know_module(part, name or type(part).__name__)
         for builder in _BUILDERS:
@@ -102,20 +102,20 @@ class _Reader:
         if name not in self._reached:
             self._reached.add(name)
             for function, owner in self._callables.get(name, ()):
-                self.add(function, owner)
+                self.add(function, owner, name)
 
-    def add(self, function: types.FunctionType, owner: str) -> None:
-        """This function is run."""
+    def add(self, function: types.FunctionType, owner: str, name: str) -> None:
+        """This function is run, under this name."""
         if function.__code__ not in self._seen:
             self._seen.add(function.__code__)
-            self._queue.append((function, owner))
+            self._queue.append((function, owner, name))
 
     def read(self) -> None:
         """Read all that is run, and what it runs in turn."""
         while self._queue and len(self._seen) < _MOST_FUNCTIONS:
-            function, owner = self._queue.pop(0)
+            function, owner, called = self._queue.pop(0)
             self.found.functions += 1
-            shown = f"{owner}.{function.__name__}" if owner else function.__name__
+            shown = f"{owner}.{called}" if owner else called
             calls = source.calls_for_gradients(function)
             if calls:
                 # One for each function: where it differentiates, rather than where it prepares to.
@@ -123,7 +123,7 @@ class _Reader:
                 self.found.needs.append(Need(call.what, shown, source.place_of(function, call.line)))
                 self.found.transforms |= any(each.transform for each in calls)
             # Hooks around the step may put back what they changed before.
-            if not function.__name__.startswith("on_"):
+            if not called.startswith("on_"):
                 flips = (source.place_of(function, line) for line in source.calls_of_train(function))
                 self.found.into_train_mode += [f"{shown} ({place})" for place in flips]
             names = source.names_in(function.__code__)
@@ -149,12 +149,12 @@ class _Reader:
             if is_users(value):
                 self._know_class(value)
                 for function in _functions(getattr(value, "__init__", None)):
-                    self.add(function, value.__name__)
+                    self.add(function, value.__name__, "__init__")
         else:
             self._know_value(value, name, "")
             for function in _functions(value):
                 if is_users(function):
-                    self.add(function, "")
+                    self.add(function, "", name)
 
     def _know_module(self, part: nn.Module, shown: str) -> None:
         if _torch.is_compiled(part):
@@ -178,17 +178,21 @@ class _Reader:
             self._know_class(type(value))
 
     def _know_class(self, cls: type) -> None:
-        for base in cls.__mro__:
-            if base in self._classes or not is_users(base):
-                continue
-            self._classes.add(base)
+        if cls in self._classes or not is_users(cls):
+            return
+        self._classes.add(cls)
+        overridden: dict[str, set[str]] = {}
+        for base in filter(is_users, cls.__mro__):
             for name, value in list(vars(base).items()):
+                if name in overridden and not overridden[name] & {"super", base.__name__}:
+                    continue
                 if _torch.is_compiled(value):
                     self.found.compiled.append(f"{base.__name__}.{name}")
                 for function in _functions(value):
+                    overridden[name] = overridden.get(name, set()) | source.names_in(function.__code__)
                     self._callables.setdefault(name, []).append((function, base.__name__))
                     if name in self._reached:
-                        self.add(function, base.__name__)
+                        self.add(function, base.__name__, name)
 
     def _read_builder(self, function: types.FunctionType) -> None:
         names = source.names_in(function.__code__)

@@ -27,6 +27,7 @@ PREPARATIONS = frozenset(
 )
 _FUNCTIONAL = ("jacobian", "hessian", "vjp", "jvp", "hvp", "vhp")
 _TRANSFORMS = ("grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian", "linearize")
+_DIFFERENTIATE = ("torch.autograd", "torch.func", "functorch")
 # Methods that nothing but autograd (or Lightning on top of it) calls so.
 _METHODS = frozenset({"backward", "manual_backward", "requires_grad_"})
 _STORES = frozenset({"add", "append", "extend", "insert", "setdefault", "update"})
@@ -66,7 +67,7 @@ def calls_for_gradients(function: types.FunctionType) -> list[Call]:
     """The calls in ``function``, and in those that it defines inside, that need gradients."""
     names = names_in(function.__code__)
     known = {name for name in names if id(outer_value(function, name)) in _known()}
-    if not known and not names & _HINTS and not any(_is_autograd(outer_value(function, name)) for name in names):
+    if not known and not names & _HINTS and not any(_is_autograd(name, function) for name in names):
         return []
     node = parsed(function)
     if node is None:
@@ -93,10 +94,10 @@ def calls_of_train(function: types.FunctionType) -> list[int]:
     ]
 
 
-def _is_autograd(value: Any) -> bool:
-    return isinstance(value, types.ModuleType) and value.__name__.startswith(
-        ("torch.autograd", "torch.func", "functorch")
-    )
+def _is_autograd(name: str, function: types.FunctionType) -> bool:
+    """Whether a name is one of torch's modules that differentiate: imported by the function, or known to it."""
+    value = outer_value(function, name)
+    return (value.__name__ if isinstance(value, types.ModuleType) else name).startswith(_DIFFERENTIATE)
 
 
 def turned_on_by(decorator: Any) -> str | None:
@@ -168,9 +169,10 @@ def _lines_of(function: types.FunctionType) -> list[str] | None:
 
 def _by_names(names: set[str], known: set[str]) -> list[Call]:
     sure = known | (names & (_METHODS | {"enable_grad", "set_grad_enabled"}))
-    if "autograd" in names:
+    if "autograd" in names or any(name.startswith("torch.autograd") for name in names):
         sure |= names & {"grad", *_FUNCTIONAL}
-    transform = bool({"func", "functorch"} & names and names & set(_TRANSFORMS))
+    transforms = {"func", "functorch", "torch.func"} & names
+    transform = bool(transforms and names & set(_TRANSFORMS))
     if transform:
         sure |= names & set(_TRANSFORMS)
     return [Call(name, None, transform) for name in sorted(sure)]

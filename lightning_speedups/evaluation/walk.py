@@ -61,6 +61,11 @@ def tensors_on(module: nn.Module) -> Iterator[tuple[nn.Module, str, Held]]:
                 yield part, name, held
 
 
+def whole(path: str) -> str:
+    """The attribute that a path leads into: ``cache`` for ``cache['k'][0]``."""
+    return path.partition("[")[0].partition("{")[0]
+
+
 def samples_in(batch: Any) -> int | None:
     """How many samples a batch holds: what it says itself, or its first tensor's first dimension; None if neither."""
     for attribute in ("num_graphs", "batch_size"):
@@ -81,7 +86,9 @@ def _attributes(part: nn.Module) -> Iterator[tuple[str, Any, Callable[[Any], Non
 
 def _walk(value: Any, path: str, put: Callable[[Any], None] | None, depth: int, seen: set[int]) -> Iterator[Held]:
     if isinstance(value, Tensor):
-        yield Held(value, path, put)
+        # A lazy layer's parameter is none yet: it refuses every question.
+        if not nn.parameter.is_lazy(value):
+            yield Held(value, path, put)
         return
     if depth == 0 or isinstance(value, _PLAIN) or id(value) in seen:
         return
