@@ -7,6 +7,7 @@ Lightning 2.6.6; ``tests/test_lightning_canaries.py`` fails by name when one of 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -232,11 +233,12 @@ def kept_predictions(trainer: Any) -> list[list[Any]]:
     return kept
 
 
-def after_loaders_are_set_up(loop: Any, change: Callable[[list[Any]], list[Any]]) -> Callable[[], None]:
+def after_loaders_are_set_up(loop: Any, change: Callable[[list[Any], str], list[Any]]) -> Callable[[], None]:
     """Let ``change`` replace an evaluation loop's loaders each time that the loop has set new ones up.
 
-    ``change`` gets the loaders that the loop would run, samplers for several ranks included, and returns as many. It
-    is called before the loop draws its first batch. Only loaders that run from end to end are given to it.
+    ``change`` gets the loaders that the loop would run, samplers for several ranks included, and how they are combined
+    (``"sequential"`` unless the program says otherwise); it returns as many. It is called before the loop draws its
+    first batch. Loaders that it changes must run from end to end.
 
     Returns:
         A function that takes this back and gives the loop its loaders again.
@@ -251,7 +253,7 @@ def after_loaders_are_set_up(loop: Any, change: Callable[[list[Any]], list[Any]]
         if combined is None or combined is before:
             return
         loaders = list(combined.flattened)
-        changed = change(loaders)
+        changed = change(loaders, combined._mode)
         if any(new is not old for new, old in zip(changed, loaders, strict=True)):
             originals.append((combined, loaders))
             combined.flattened = changed
@@ -295,3 +297,45 @@ def shards_parameters(trainer: Any, namespace: str) -> str | None:
     if whole and not isinstance(trainer.strategy, tuple(strategies)):
         return None
     return f"{type(trainer.strategy).__name__} splits the parameters among processes"
+
+
+class LoaderHooks:
+    """Tells when the loaders of a fit are there, and when each is ready: after Lightning has given it its sampler and
+    before anything iterates over it.
+
+    Args:
+        trainer: the Trainer, in ``setup``.
+        on_loaders: called with "train" or "val" and the number of loaders that the program gave.
+        on_loader: called with each of them, in their order.
+    """
+
+    def __init__(self, trainer: Any, on_loaders: Callable[[str, int], None], on_loader: Callable[[Any], None]) -> None:
+        self._on_loaders, self._on_loader = on_loaders, on_loader
+        self._strategy = trainer.strategy
+        self._process = self._strategy.process_dataloader
+        self._strategy.process_dataloader = self._ready
+        loops = {"train": trainer.fit_loop, "val": trainer.fit_loop.epoch_loop.val_loop}
+        self._sources = [loop._data_source for loop in loops.values()]
+        combined = resolve(namespace_of(trainer) or PYTORCH_LIGHTNING, "utilities.combined_loader.CombinedLoader")
+        for stage, source in zip(loops, self._sources, strict=True):
+            source.dataloader = functools.partial(self._asked, stage, source.dataloader, combined)
+
+    def detach(self) -> None:
+        """Take the hooks off, unless another has been put over them; they call no one any more either way."""
+        if vars(self._strategy).get("process_dataloader") == self._ready:
+            del self._strategy.process_dataloader
+        for source in self._sources:
+            hook = vars(source).get("dataloader")
+            if isinstance(hook, functools.partial) and hook.func == self._asked:
+                del source.dataloader
+        self._on_loaders, self._on_loader = (lambda stage, count: None), (lambda loader: None)
+
+    def _asked(self, stage: str, dataloader: Callable[[], Any], combined: Any) -> Any:
+        loaders = dataloader()
+        flat = loaders.flattened if isinstance(loaders, combined) else combined(loaders, "sequential").flattened
+        self._on_loaders(stage, len(flat))
+        return loaders
+
+    def _ready(self, loader: Any) -> Any:
+        self._on_loader(loader)
+        return self._process(loader)

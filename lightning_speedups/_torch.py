@@ -6,6 +6,7 @@ Checked on torch 2.13.
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,14 +25,13 @@ def scheduler_parts(scheduler: Any) -> Iterator[Any]:
 
 
 def is_compiled(obj: object) -> bool:
-    """Whether ``obj`` is a function or module that ``torch.compile`` has wrapped; imports no compiler."""
-    if hasattr(obj, "_torchdynamo_orig_callable"):
-        return True
+    """Whether ``obj`` is a function or module that ``torch.compile`` has wrapped; imports no compiler, runs no code."""
+    if isinstance(obj, types.MethodType):
+        obj = obj.__func__
     if isinstance(obj, torch.nn.Module):
-        return getattr(obj, "_compiled_call_impl", None) is not None or "OptimizedModule" in {
-            cls.__name__ for cls in type(obj).__mro__
-        }
-    return False
+        wrapped = "OptimizedModule" in {cls.__name__ for cls in type(obj).__mro__}
+        return wrapped or obj._compiled_call_impl is not None
+    return isinstance(obj, types.FunctionType) and "_torchdynamo_orig_callable" in vars(obj)
 
 
 def graph_position() -> int:
@@ -80,3 +80,43 @@ def with_batch_size(loader: Any, batch_size: int) -> Any:
     changed.__dict__["_DataLoader__initialized"] = True
     changed.__dict__["_iterator"] = None
     return changed
+
+
+def end_live_workers(loader: Any) -> None:
+    """Shut down the persistent workers of a loader, if any are alive; its next iteration starts new ones."""
+    iterator = getattr(loader, "_iterator", None)
+    if iterator is None:
+        return
+    if hasattr(iterator, "_shutdown_workers"):
+        iterator._shutdown_workers()
+    loader._iterator = None
+
+
+def live_worker_pids(iterator: Any) -> list[int]:
+    """The process ids of the workers behind a loader's iterator; none where it loads by itself."""
+    return [worker.pid for worker in getattr(iterator, "_workers", ())]
+
+
+def is_loader_iterator(value: Any) -> bool:
+    """Whether ``value`` is what ``iter(DataLoader)`` gives."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    return isinstance(value, _BaseDataLoaderIter)
+
+
+def draws_as_if_workers_were_new(loader: Any) -> None:
+    """Let a loader with live persistent workers go on drawing one number from its random stream for each iteration.
+
+    Each new set of workers costs such a draw; workers that persist cost none, so that whatever draws after them, as
+    shuffling and dropout do, would get other numbers from the second epoch on.
+    """
+    iterator = getattr(loader, "_iterator", None)
+    if iterator is None or "_reset" in vars(iterator):
+        return
+    reset = iterator._reset
+
+    def drawing_reset(loader: Any, first_iter: bool = False) -> None:
+        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        reset(loader, first_iter)
+
+    iterator._reset = drawing_reset

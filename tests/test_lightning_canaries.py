@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_speedups import _lightning
 from tests.helpers import ScriptedModule, loader, namespace, quiet_trainer
 from tests.private_parts import INHERITED, foreign_private_names
 
@@ -149,6 +150,17 @@ def evaluation_loop_runs_the_loaders_that_it_holds() -> None:
     assert sizes == [3, 3, 3]
 
 
+def loops_ask_their_source_for_loaders_and_the_strategy_processes_each() -> None:
+    trainer, seen, loaders = quiet_trainer(max_epochs=1), [], [loader(), loader()]
+    for source in (trainer.fit_loop._data_source, trainer.fit_loop.epoch_loop.val_loop._data_source):
+        assert "dataloader" not in vars(source)
+    hooks = _lightning.LoaderHooks(trainer, lambda *asked: seen.append(asked), seen.append)
+    trainer.fit(ScriptedModule([1.0]), loaders[0], loaders)
+    hooks.detach()
+    assert seen == [("train", 1), loaders[0], ("val", 2), *loaders]
+    assert "process_dataloader" not in vars(trainer.strategy)
+
+
 CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
     "Trainer._logger_connector._callback_metrics": (
         ("_logger_connector", "_callback_metrics"),
@@ -167,6 +179,10 @@ CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
     "_EvaluationLoop._combined_loader and ._max_batches": (
         ("_combined_loader", "_max_batches"),
         evaluation_loop_runs_the_loaders_that_it_holds,
+    ),
+    "_FitLoop._data_source": (
+        ("_data_source",),
+        loops_ask_their_source_for_loaders_and_the_strategy_processes_each,
     ),
     "WeightAveraging._average_model": (("_average_model",), weight_averaging_keeps_an_average_of_the_module),
     "Callback.log and .log_dict, hung on it at each run": ((), callbacks_get_the_modules_log_methods),

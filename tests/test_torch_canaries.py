@@ -79,6 +79,28 @@ def a_loader_is_guarded_by_a_flag_and_keeps_its_workers() -> None:
     assert [len(batch[0]) for batch in loader] == [2, 2, 2]
 
 
+def a_loaders_iterator_owns_its_workers_and_its_draws() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(4)), batch_size=2, num_workers=1, persistent_workers=True)
+    iterator = iter(loader)
+    assert _torch.is_loader_iterator(iterator)
+    assert loader._iterator is iterator
+    assert [worker.pid for worker in iterator._workers] == _torch.live_worker_pids(iterator)
+    before = torch.get_rng_state()
+    iter(loader)
+    assert torch.equal(torch.get_rng_state(), before)
+    _torch.draws_as_if_workers_were_new(loader)
+    iter(loader)
+    torch.set_rng_state(before)
+    torch.empty((), dtype=torch.int64).random_()
+    after = torch.get_rng_state()
+    torch.set_rng_state(before)
+    iter(loader)
+    assert torch.equal(torch.get_rng_state(), after)
+    iterator._shutdown_workers()
+    _torch.end_live_workers(loader)
+    assert loader._iterator is None
+
+
 CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
     "SequentialLR._schedulers and ChainedScheduler._schedulers": (
         ("_schedulers",),
@@ -102,6 +124,10 @@ CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
         default_hooks_of_saved_tensors_can_be_seen,
     ),
     "Tensor._version": (("_version",), changes_in_place_are_counted),
+    "_BaseDataLoaderIter._reset, ._workers and ._shutdown_workers": (
+        ("_reset", "_workers", "_shutdown_workers"),
+        a_loaders_iterator_owns_its_workers_and_its_draws,
+    ),
     "DataLoader.__initialized and ._iterator": (("_iterator",), a_loader_is_guarded_by_a_flag_and_keeps_its_workers),
 }
 

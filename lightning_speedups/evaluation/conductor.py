@@ -270,8 +270,8 @@ class Conductor:
             return
         rebatcher = Rebatcher(trainer, self._namespace, loop, size)
 
-        def change(loaders: list[Any]) -> list[Any]:
-            changed, refused = rebatcher.change(loaders)
+        def change(loaders: list[Any], combined: str) -> list[Any]:
+            changed, refused = rebatcher.change(loaders, combined)
             if refused is not None:
                 reason, metrics = refused
                 where = ", ".join(metrics) or LOOP_NAMES[loop]

@@ -32,22 +32,23 @@ class Rebatcher:
         self._trainer, self._namespace, self._loop, self._size = trainer, namespace, loop, size
         self._known: dict[tuple[int | None, ...], tuple[str, list[str]] | None] = {}
 
-    def change(self, loaders: list[Any]) -> tuple[list[Any], tuple[str, list[str]] | None]:
+    def change(self, loaders: list[Any], combined: str) -> tuple[list[Any], tuple[str, list[str]] | None]:
         """The loaders to run, and why they are the user's own: a sentence, and the metrics that would change."""
         sizes = tuple(getattr(loader, "batch_size", None) for loader in loaders)
         if sizes not in self._known:
-            self._known[sizes] = self._refusal(loaders)
+            self._known[sizes] = self._refusal(loaders, combined)
         refused = self._known[sizes]
         if refused is not None:
             return loaders, refused
         return [rebatch.rebuilt(loader, self._size) for loader in loaders], None
 
-    def _refusal(self, loaders: list[Any]) -> tuple[str, list[str]] | None:
+    def _refusal(self, loaders: list[Any], combined: str) -> tuple[str, list[str]] | None:
         if all(getattr(loader, "batch_size", None) == self._size for loader in loaders):
             return None
         trainer = self._trainer
         reason = (
             _lightning.shards_parameters(trainer, self._namespace)
+            or (None if combined == "sequential" else f"the loaders are combined in the mode {combined!r}")
             or _counts_batches(trainer, self._loop)
             or next((why for loader in loaders if (why := rebatch.refusal(loader, self._size)) is not None), None)
         )

@@ -133,7 +133,7 @@ class _Reader:
 
     def _follow(self, function: types.FunctionType, name: str, names: set[str], shown: str) -> None:
         value = source.outer_value(function, name)
-        turned_on = source.turned_on_by(getattr(value, "__self__", None))
+        turned_on = source.turned_on_by(value.__self__) if isinstance(value, types.MethodType) else None
         if turned_on is not None:
             decorated = inspect.unwrap(function)
             self.found.needs.append(Need(turned_on, shown, source.place_of(decorated, None)))

@@ -68,7 +68,7 @@ def whole(path: str) -> str:
 
 def samples_in(batch: Any) -> int | None:
     """How many samples a batch holds: what it says itself, or its first tensor's first dimension; None if neither."""
-    for attribute in ("num_graphs", "batch_size"):
+    for attribute in () if isinstance(batch, Tensor | dict | list | tuple) else ("num_graphs", "batch_size"):
         size = getattr(batch, attribute, None)
         if isinstance(size, int):
             return size

@@ -17,6 +17,7 @@ from tests.evaluation.modules import issues
 from tests.helpers import ScriptedModule, namespace, quiet_trainer
 
 pl = namespace()
+CombinedLoader = pl.utilities.CombinedLoader
 USERS, OURS = 4, 10
 ROWS = 54
 
@@ -229,6 +230,10 @@ class TestRefusing:
         ("make", "message"),
         [
             (lambda: DataLoader(Endless(), USERS), "IterableDataset"),
+            (
+                lambda: CombinedLoader([DataLoader(Rows(), USERS)] * 2, "min_size"),
+                "the loaders are combined in the mode 'min_size'",
+            ),
             (lambda: HandMade(), "a HandMade, which is no DataLoader"),
             (
                 lambda: DataLoader(Rows(), batch_sampler=Pairs(SequentialSampler(Rows()), 2, False)),
@@ -238,8 +243,10 @@ class TestRefusing:
         ],
     )
     def test_loaders_that_cannot(self, make: Any, message: str, warned: Callable[[], str]) -> None:
-        module, callback = Scores(), ls.NoGradEvaluation(eval_batch_size=OURS)
-        validate(module, callback, make())
+        module, callback, data = Scores(), ls.NoGradEvaluation(eval_batch_size=OURS), make()
+        if isinstance(data, CombinedLoader):
+            module = Both()
+        validate(module, callback, data)
         assert max(module.sizes) <= USERS
         assert message in warned()
 
@@ -256,6 +263,13 @@ class TestRefusing:
         validate(module, ls.NoGradEvaluation(eval_batch_size=OURS))
         assert module.sizes[0] == USERS
         assert "failed (RuntimeError: Only Tensors created explicitly" in warned()
+
+
+class Both(Scores):
+    """Gets a batch of each loader at a time."""
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self._evaluate(batch[0])
 
 
 class Pairs(BatchSampler):
