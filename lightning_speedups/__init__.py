@@ -19,12 +19,16 @@ from lightning_speedups._version import __version__
 if TYPE_CHECKING:
     from lightning_speedups.evaluation.callback import NoGradEvaluation
     from lightning_speedups.evaluation.context import evaluating
+    from lightning_speedups.loading.cached import CachedDataset
+    from lightning_speedups.loading.per_sample_seed import PerSampleSeed
     from lightning_speedups.measuring.budget import Limits
     from lightning_speedups.stopping.callback import EarlyStopping
 
-__all__ = ["EarlyStopping", "Limits", "NoGradEvaluation", "__version__", "evaluating"]
+__all__ = ["CachedDataset", "EarlyStopping", "Limits", "NoGradEvaluation", "PerSampleSeed", "__version__", "evaluating"]
 
 _ELSEWHERE = {
+    "CachedDataset": "lightning_speedups.loading.cached",
+    "PerSampleSeed": "lightning_speedups.loading.per_sample_seed",
     "Limits": "lightning_speedups.measuring.budget",
     "evaluating": "lightning_speedups.evaluation.context",
 }

@@ -1,0 +1,1 @@
+"""What CachedDataset saves over decoding: called by the benchmark of the loaders."""
