@@ -6,7 +6,7 @@ READY  := $(VENV)/.installed
 # What is tested against `lightning.pytorch` as well.
 IN_BOTH_NAMESPACES := tests/shared tests/stopping tests/test_lightning_canaries.py
 
-BENCHMARKS := importing demo early_stopping
+BENCHMARKS := importing demo early_stopping evaluation
 
 .PHONY: venv demo test test-fast test-slow lint docs notebooks check-docs bench clean
 

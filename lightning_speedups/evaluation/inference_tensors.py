@@ -78,12 +78,13 @@ def _inference_tensors(module: nn.Module) -> Iterator[tuple[type, Held, str]]:
     for part, name, held in tensors_on(module):
         if held.tensor.is_inference():
             yield type(part), held, f"{type(part).__name__}.{whole(held.path)}" + (f" ({name})" if name else "")
-    for cls in _users_classes(module):
+    classes = {base for cls in {type(part) for part in module.modules()} for base in cls.__mro__ if is_users(base)}
+    for cls in sorted(classes, key=lambda each: (each.__module__, each.__qualname__)):
         for key, value in list(vars(cls).items()):
             yield from _in(value, f"{cls.__name__}.{key}", partial(setattr, cls, key), cls)
-    for python_module in {sys.modules.get(cls.__module__) for cls in _users_classes(module)} - {None}:
-        for key, value in list(vars(python_module).items()):
-            yield from _in(value, key, partial(setattr, python_module, key), nn.Module)
+    for name in sorted({cls.__module__ for cls in classes} & set(sys.modules)):
+        for key, value in list(vars(sys.modules[name]).items()):
+            yield from _in(value, key, partial(setattr, sys.modules[name], key), nn.Module)
 
 
 def _in(value: Any, path: str, put: Callable[[Any], None], cls: type) -> Iterator[tuple[type, Held, str]]:
@@ -95,11 +96,6 @@ def _in(value: Any, path: str, put: Callable[[Any], None], cls: type) -> Iterato
     else:
         return
     yield from ((cls, each, whole(each.path)) for each in held if each.tensor.is_inference())
-
-
-def _users_classes(module: nn.Module) -> list[type]:
-    classes = {base for part in module.modules() for base in type(part).__mro__ if is_users(base)}
-    return sorted(classes, key=lambda cls: (cls.__module__, cls.__qualname__))
 
 
 def _line(owner: type, path: str) -> str | None:

@@ -80,7 +80,7 @@ def _attributes(part: nn.Module) -> Iterator[tuple[str, Any, Callable[[Any], Non
     for key, tensor in [pair for named in own for pair in named(recurse=False, remove_duplicate=False)]:
         yield key, tensor, partial(setattr, part, key)
     for key, value in list(vars(part).items()):
-        if key not in _MODULE_PARTS:
+        if key not in _MODULE_PARTS and not isinstance(value, _PLAIN):
             yield key, value, partial(setattr, part, key)
 
 
@@ -115,7 +115,9 @@ def _items(
     elif isinstance(value, tuple):
         parts = list(value)
         for index, inner in enumerate(parts[:_LONGEST]):
-            yield f"{path}[{index}]", inner, None if put is None else partial(_put_in_tuple, value, parts, put, index)
+            if not isinstance(inner, _PLAIN):
+                here = None if put is None else partial(_put_in_tuple, value, parts, put, index)
+                yield f"{path}[{index}]", inner, here
     elif isinstance(value, set | frozenset):
         for inner in list(value)[:_LONGEST]:
             yield f"{path}{{}}", inner, None
