@@ -233,7 +233,7 @@ class Conductor:
         self._run.found = found
         for need in found.needs:
             message = (
-                f"{STEPS[loop]} needs gradients ({need}) -> no_grad, with gradients only where your code turns them on."
+                f"{STEPS[loop]} needs gradients: {need} -> no_grad, with gradients only where your code turns them on."
                 " Give torch.autograd.grad create_graph=self.training, so that evaluation keeps no graph"
             )
             self._note(loop, "needs_gradients", f"{need.function} ({need.place})", message)

@@ -53,7 +53,7 @@ def decide(loop: Loop, request: Mode | None, facts: Facts) -> Decision:
     if not facts.inference_mode:
         return Decision("no_grad", INSIDE_FIT if in_fit else "Trainer(inference_mode=False)")
     if (why := _needs(loop, facts)) is not None:
-        return Decision("no_grad", f"{why}: gradients are on only where your code turns them on")
+        return Decision("no_grad", why)
     if facts.compiled is not None:
         return Decision("no_grad", _compiled(facts.compiled))
     return Decision("inference_mode", "Lightning's default outside fit")
@@ -78,8 +78,8 @@ def _compiled(name: str) -> str:
 
 def _needs(loop: Loop, facts: Facts) -> str | None:
     if facts.need is not None:
-        return f"{STEPS[loop]} needs gradients ({facts.need})"
+        return f"{STEPS[loop]} needs gradients: {facts.need}"
     if facts.backward_runs:
         times = "once" if facts.backward_runs == 1 else f"{facts.backward_runs} times"
-        return f"{STEPS[loop]} may need gradients (validation inside fit ran autograd {times})"
+        return f"{STEPS[loop]} may need gradients: validation inside fit ran autograd {times}"
     return None

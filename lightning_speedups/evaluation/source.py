@@ -151,9 +151,11 @@ def parsed(function: types.FunctionType) -> ast.AST | None:
 
 
 def place_of(function: types.FunctionType, line: int | None) -> str:
-    """``model.py:12``; without a line, that of the function."""
+    """``model.py:12``; without a line, that of the function. A notebook's cells have no names worth telling."""
     code = function.__code__
-    return f"{Path(code.co_filename).name}:{code.co_firstlineno if line is None else line}"
+    in_a_notebook = "ipykernel" in code.co_filename or code.co_filename.startswith("<ipython-input")
+    file = "notebook cell" if in_a_notebook else Path(code.co_filename).name
+    return f"{file}:{code.co_firstlineno if line is None else line}"
 
 
 def _lines_of(function: types.FunctionType) -> list[str] | None:

@@ -124,7 +124,7 @@ class TestStepsThatNeedGradients:
     def test_the_place_is_named_and_the_graph_that_need_not_be_kept(self, said: Callable[[], str]) -> None:
         quiet_trainer(callbacks=[ls.NoGradEvaluation()]).test(Force(), loader(), verbose=False)
         line = Force.forces.__code__.co_firstlineno + 4
-        assert f"test_step needs gradients (torch.autograd.grad in Force.forces, modules.py:{line})" in said()
+        assert f"test_step needs gradients: torch.autograd.grad in Force.forces, modules.py:{line}" in said()
         assert "create_graph=self.training" in said()
 
     def test_what_source_does_not_show_validation_inside_fit_does(self) -> None:
