@@ -73,7 +73,7 @@ class NoGradEvaluation(StockCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse a Trainer that does not fit; give each loop of this run its mode."""
         _lightning.require_same_namespace(self, trainer)
-        self._conductor.begin(trainer, pl_module, stage)
+        self._conductor.begin(trainer, pl_module)
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The sanity check runs in the loop of validation: give it its own mode."""

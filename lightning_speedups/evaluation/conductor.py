@@ -38,6 +38,7 @@ class _Run:
     def __init__(self, found: Found) -> None:
         self.found = found
         self.switches: dict[Loop, bool] = {}
+        self.switched_to = False
         self.undo: list[Callable[[], None]] = []
         self.watch: LoopWatch | None = None
         self.unsettled: tuple[LoopWatch, dict[str, bool]] | None = None
@@ -46,6 +47,7 @@ class _Run:
         self.counts_saved_bytes = False
         self.batch_samples: int | None = None
         self.epoch_looked_at = -1
+        self.first_epoch = True
 
 
 class Conductor:
@@ -78,10 +80,12 @@ class Conductor:
             " evaluation goes on as it is"
         )
 
-    def begin(self, trainer: Any, module: Any, stage: str) -> None:
+    def begin(self, trainer: Any, module: Any) -> None:
         """A call of the Trainer begins: look at the code, and give its loops their modes."""
         if Rebatcher.proving:
             return
+        # Lightning's hooks get an enum for the stage, which shows itself by another name.
+        stage = str(trainer.state.fn.value)
         if self._module is None or self._module() is not module:
             self._module = weakref.ref(module)
             self._forget()
@@ -98,7 +102,7 @@ class Conductor:
         for loop in loops:
             self._give_mode(trainer, loop)
         runs = _lightning.evaluation_loop(trainer, loops[0])
-        self._run.undo.append(partial(setattr, runs, "inference_mode", runs.inference_mode))
+        self._run.undo.append(partial(self._put_switch_back, runs, runs.inference_mode))
         self.switch(trainer, loops[0])
         if stage == "predict" and self._options.outputs == "drop":
             # Lightning has just set it from the call's argument; it still keeps what an epoch's writer needs.
@@ -108,7 +112,8 @@ class Conductor:
     def switch(self, trainer: Any, loop: Loop) -> None:
         """Validation inside fit and the sanity check share a loop: set it for the one that comes next."""
         if self._run is not None:
-            _lightning.evaluation_loop(trainer, loop).inference_mode = self._run.switches[loop]
+            self._run.switched_to = self._run.switches[loop]
+            _lightning.evaluation_loop(trainer, loop).inference_mode = self._run.switched_to
 
     def loop_starts(self, trainer: Any, module: Any) -> None:
         """An evaluation loop begins."""
@@ -179,7 +184,8 @@ class Conductor:
         self.settle(module)
         if trainer.current_epoch != run.epoch_looked_at:
             run.epoch_looked_at = trainer.current_epoch
-            self._look_at_training(module)
+            self._look_at_training(module, "before fit" if run.first_epoch else "in a hook")
+            run.first_epoch = False
         if run.counts_saved_bytes:
             run.counts_saved_bytes = False
             self._start_counter(trainer, module, batch)
@@ -329,11 +335,11 @@ class Conductor:
         watch.flags_changed(module, before, name if is_users(getattr(type(module), name)) else None)
 
     @diagnostic
-    def _look_at_training(self, module: Any) -> None:
+    def _look_at_training(self, module: Any, when: str) -> None:
         if flags.all_in_eval_mode(module):
             message = (
-                "the whole model is in eval mode during training (`.eval()` was called before fit): dropout and batch"
-                " norm are off. Call model.train() before fit, or freeze submodules only"
+                f"the whole model is in eval mode during training (.eval() was called {when}): dropout and batch norm"
+                " are off. Call model.train() again, or freeze submodules only"
             )
             self._note(_TRAINING, "train_mode", type(module).__name__, message)
 
@@ -347,6 +353,11 @@ class Conductor:
         counter = SavedBytes(leave_out=[*module.parameters(), *module.buffers()])
         if counter.start():
             self._run.counter = counter
+
+    def _put_switch_back(self, runs: Any, before: bool) -> None:
+        # Where two of these meet in one Trainer, the other may have put it back already.
+        if self._run is not None and runs.inference_mode == self._run.switched_to:
+            runs.inference_mode = before
 
     def _put_gradients_back(self) -> None:
         if self._run is not None and self._run.stash is not None:

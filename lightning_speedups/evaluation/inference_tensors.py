@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from lightning_speedups.evaluation import source
-from lightning_speedups.evaluation.walk import Held, is_users, tensors_in, tensors_on, whole
+from lightning_speedups.evaluation.walk import LRU_CACHE, Held, empty_cache, is_users, tensors_in, tensors_on, whole
+
+_FROM_FILES = (types.ModuleType, types.FunctionType, LRU_CACHE)
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,13 @@ class Found:
     Attributes:
         where: such as ``Cache.scale``, or ``Rotary.cos (encoder.rotary)`` on a submodule; a container is named whole.
         line: where the program sets it, such as ``model.py:12``; None where that cannot be read.
-        cloned: False where its container takes nothing else in its place, such as a set.
+        fate: ``"cloned"``, ``"dropped"`` from a ``functools`` cache, or ``"left"`` in a container that takes nothing
+            else in its place, such as a set.
     """
 
     where: str
     line: str | None
-    cloned: bool
+    fate: Literal["cloned", "dropped", "left"]
 
 
 class InferenceTensors:
@@ -58,12 +61,18 @@ class InferenceTensors:
             if held.replace is not None:
                 held.replace(clone)
             if where not in found or held.replace is None:
-                found[where] = Found(where, _line(owner, held.path), held.replace is not None)
+                found[where] = Found(where, _line(owner, held.path), _fate(held))
         return list(found.values())
 
     def _was_there(self, tensor: Tensor) -> bool:
         before = self._before.get(id(tensor))
         return before is not None and before() is tensor
+
+
+def _fate(held: Held) -> Literal["cloned", "dropped", "left"]:
+    if held.replace is None:
+        return "left"
+    return "dropped" if isinstance(held.replace, partial) and held.replace.func is empty_cache else "cloned"
 
 
 def _clone(tensor: Tensor) -> Tensor:
@@ -82,20 +91,34 @@ def _inference_tensors(module: nn.Module) -> Iterator[tuple[type, Held, str]]:
     for cls in sorted(classes, key=lambda each: (each.__module__, each.__qualname__)):
         for key, value in list(vars(cls).items()):
             yield from _in(value, f"{cls.__name__}.{key}", partial(setattr, cls, key), cls)
-    for name in sorted({cls.__module__ for cls in classes} & set(sys.modules)):
-        for key, value in list(vars(sys.modules[name]).items()):
-            yield from _in(value, key, partial(setattr, sys.modules[name], key), nn.Module)
+    for python_module in _files(classes):
+        for key, value in list(vars(python_module).items()):
+            yield from _in(value, key, partial(setattr, python_module, key), nn.Module)
+
+
+def _files(classes: set[type]) -> list[types.ModuleType]:
+    """The program's files that define the classes, and those that they import from."""
+    names = {cls.__module__ for cls in classes}
+    for name in names & set(sys.modules):
+        values = [each for each in vars(sys.modules[name]).values() if isinstance(each, _FROM_FILES) and is_users(each)]
+        names = names | {getattr(each, "__module__", None) or each.__name__ for each in values}
+    return [sys.modules[name] for name in sorted(names) if name in sys.modules]
 
 
 def _in(value: Any, path: str, put: Callable[[Any], None], cls: type) -> Iterator[tuple[type, Held, str]]:
-    """In what a class or the program's file holds: a tensor, or a plain container of tensors, no objects."""
+    """In what a class or the program's file holds: a tensor, a plain container of tensors, a cache; no objects."""
     if isinstance(value, Tensor):
         held = [Held(value, path, put)]
-    elif isinstance(value, dict | list) and len(value) < 100:
+    elif isinstance(value, LRU_CACHE) or (isinstance(value, dict | list) and _begins_with_tensors(value)):
         held = list(tensors_in(value, path))
     else:
         return
     yield from ((cls, each, whole(each.path)) for each in held if each.tensor.is_inference())
+
+
+def _begins_with_tensors(container: dict[Any, Any] | list[Any]) -> bool:
+    first = next(iter(container.values() if isinstance(container, dict) else container), None)
+    return isinstance(first, Tensor | tuple | list | dict)
 
 
 def _line(owner: type, path: str) -> str | None:

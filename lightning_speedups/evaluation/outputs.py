@@ -7,7 +7,7 @@ from typing import Any
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 
-from lightning_speedups.evaluation.walk import tensors_in, tensors_on
+from lightning_speedups.evaluation.walk import tensors_in
 
 # What a view may pin beyond itself before it is cloned, as a share of itself: half of the storage is in use, or more.
 _LARGEST_WASTE = 1.0
@@ -36,18 +36,19 @@ class Pinned:
 
 def compact(outputs: Any) -> Any:
     """``outputs`` with each tensor on the CPU, without its graph; a small view of a large storage is cloned."""
-    return apply_to_collection(outputs, Tensor, _compact)
+    return apply_to_collection(outputs, Tensor, _compact, allow_frozen=True)
 
 
 def compact_in_place(outputs: Any, module: nn.Module) -> None:
-    """The same for what a step returned, where others keep it: its dicts and lists, and the module's lists of it."""
-    for held in list(tensors_in(outputs)):
-        if held.replace is not None:
-            held.replace(_compact(held.tensor))
-    if isinstance(outputs, Tensor):
-        for held in [held for _, _, held in tensors_on(module) if held.tensor is outputs]:
+    """The same for what a step returned, where others keep it: in its dicts and lists, in the module's lists of it."""
+    if not isinstance(outputs, Tensor):
+        for held in list(tensors_in(outputs)):
             if held.replace is not None:
-                held.replace(_compact(outputs))
+                held.replace(_compact(held.tensor))
+        return
+    for kept in vars(module).values():
+        if isinstance(kept, list) and kept and kept[-1] is outputs:
+            kept[-1] = _compact(outputs)
 
 
 def _compact(tensor: Tensor) -> Tensor:

@@ -12,9 +12,10 @@ import inspect
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-import torch
+import torchmetrics
 from torch import nn
 
 from lightning_speedups import _torch
@@ -26,6 +27,7 @@ _ALWAYS = ("forward", "__call__")
 # Where submodules are made after a callback's ``setup``, so that their classes have to be read from there.
 _BUILDERS = ("setup", "configure_model")
 _MOST_FUNCTIONS = 5000
+_MOST_ENTRIES = 100
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class _Reader:
                 call = min(calls, key=lambda each: each.what in source.PREPARATIONS)
                 self.found.needs.append(Need(call.what, shown, source.place_of(function, call.line)))
                 self.found.transforms |= any(each.transform for each in calls)
+            if source.compiles(function):
+                self.found.compiled.append(f"what {shown} compiles")
             # Hooks around the step may put back what they changed before.
             if not called.startswith("on_"):
                 flips = (source.place_of(function, line) for line in source.calls_of_train(function))
@@ -157,25 +161,42 @@ class _Reader:
                     self.add(function, "", name)
 
     def _know_module(self, part: nn.Module, shown: str) -> None:
+        cls = type(part)
         if _torch.is_compiled(part):
             self.found.compiled.append(shown)
-        self._know_class(type(part))
+        self._know_class(cls)
+        if isinstance(part, torchmetrics.Metric):
+            # Its own ``forward`` calls these.
+            for name in ("update", "compute"):
+                for function in _functions(getattr(cls, name)):
+                    if is_users(function):
+                        self.add(function, cls.__name__, name)
         for name, value in list(vars(part).items()):
             if name in ("_forward_hooks", "_forward_pre_hooks"):
                 for hook in value.values():
-                    self._know_value(hook, "forward", type(part).__name__)
+                    self._know_value(hook, "forward", cls.__name__)
             elif not name.startswith("_") or callable(value):
-                self._know_value(value, name, type(part).__name__)
+                self._know_value(value, name, cls.__name__)
 
-    def _know_value(self, value: Any, name: str, owner: str) -> None:
+    def _know_value(self, value: Any, name: str, owner: str, depth: int = 2) -> None:
         """Something that a module holds or a function names: it may be called by its name, or its methods may."""
         if _torch.is_compiled(value):
             self.found.compiled.append(f"{owner}.{name}" if owner else name)
         for function in _functions(value):
             if is_users(function):
                 self._callables.setdefault(name, []).append((function, owner))
-        if not isinstance(value, type | types.FunctionType) and is_users(type(value)):
+        if depth == 0 or isinstance(value, type | types.FunctionType | nn.Module):
+            return
+        inside: Iterable[tuple[str, Any]] = ()
+        if isinstance(value, dict):
+            inside = ((name, each) for each in islice(value.values(), _MOST_ENTRIES))
+        elif isinstance(value, list | tuple):
+            inside = ((name, each) for each in value[:_MOST_ENTRIES])
+        elif is_users(type(value)):
             self._know_class(type(value))
+            inside = list(getattr(value, "__dict__", {}).items())
+        for inner, each in inside:
+            self._know_value(each, inner, owner, depth - 1)
 
     def _know_class(self, cls: type) -> None:
         if cls in self._classes or not is_users(cls):
@@ -195,10 +216,9 @@ class _Reader:
                         self.add(function, base.__name__, name)
 
     def _read_builder(self, function: types.FunctionType) -> None:
-        names = source.names_in(function.__code__)
-        if "compile" in names and source.outer_value(function, "torch") is torch:
-            self.found.compiled.append(f"a part that {function.__name__} compiles")
-        for name in names:
+        if source.compiles(function):
+            self.found.compiled.append(f"what {function.__name__} compiles")
+        for name in source.names_in(function.__code__):
             value = source.outer_value(function, name)
             if isinstance(value, type) and issubclass(value, nn.Module):
                 self._know_class(value)

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from lightning_speedups.evaluation.walk import contents
+
 # What only prepares for gradients; a function that also asks for them is told by that.
 PREPARATIONS = frozenset(
     {"torch.enable_grad", "torch.set_grad_enabled", "torch.inference_mode(False)", ".requires_grad_()"}
@@ -94,6 +96,14 @@ def calls_of_train(function: types.FunctionType) -> list[int]:
     ]
 
 
+def compiles(function: types.FunctionType) -> bool:
+    """Whether ``function`` calls ``torch.compile``."""
+    node = parsed(function) if "compile" in names_in(function.__code__) else None
+    return node is not None and any(
+        isinstance(part, ast.Call) and _resolved(part.func, function, {}) is torch.compile for part in ast.walk(node)
+    )
+
+
 def _is_autograd(name: str, function: types.FunctionType) -> bool:
     """Whether a name is one of torch's modules that differentiate: imported by the function, or known to it."""
     value = outer_value(function, name)
@@ -125,11 +135,7 @@ def names_in(code: types.CodeType) -> set[str]:
 def outer_value(function: types.FunctionType, name: str) -> Any:
     """What ``name`` means in a function from outside of it: in its closure, or in its module."""
     if function.__closure__ and name in function.__code__.co_freevars:
-        cell = function.__closure__[function.__code__.co_freevars.index(name)]
-        try:
-            return cell.cell_contents
-        except ValueError:  # A cell that is not filled yet: a function that names itself.
-            return None
+        return contents(function.__closure__[function.__code__.co_freevars.index(name)])
     return function.__globals__.get(name)
 
 

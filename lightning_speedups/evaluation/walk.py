@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import gc
+import re
 import sys
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,6 +28,7 @@ _FRAMEWORKS = frozenset(
 ) - {"__main__"}
 _MODULE_PARTS = frozenset(vars(nn.Module()))
 _HEAP_TYPE = 1 << 9
+LRU_CACHE = type(functools.lru_cache(len))
 _PLAIN = (str, bytes, int, float, complex, type(None), type)
 
 
@@ -63,7 +69,7 @@ def tensors_on(module: nn.Module) -> Iterator[tuple[nn.Module, str, Held]]:
 
 def whole(path: str) -> str:
     """The attribute that a path leads into: ``cache`` for ``cache['k'][0]``."""
-    return path.partition("[")[0].partition("{")[0]
+    return re.split(r"[\[({]", path, maxsplit=1)[0]
 
 
 def samples_in(batch: Any) -> int | None:
@@ -107,10 +113,12 @@ def _items(
         for key, child in value.named_children():
             yield f"{path}.{key}", child, None
     elif isinstance(value, dict):
-        for key, inner in list(value.items())[:_LONGEST]:
-            yield f"{path}[{key!r}]", inner, partial(value.__setitem__, key)
-    elif isinstance(value, list):
-        for index, inner in enumerate(value[:_LONGEST]):
+        for key, inner in tuple(islice(value.items(), _LONGEST)):
+            # No other object is asked how it wants to be shown: that is code of the program's.
+            shown = repr(key) if isinstance(key, str | int) else type(key).__name__
+            yield f"{path}[{shown}]", inner, partial(value.__setitem__, key)
+    elif isinstance(value, list | deque):
+        for index, inner in enumerate(tuple(islice(value, _LONGEST))):
             yield f"{path}[{index}]", inner, partial(value.__setitem__, index)
     elif isinstance(value, tuple):
         parts = list(value)
@@ -119,11 +127,42 @@ def _items(
                 here = None if put is None else partial(_put_in_tuple, value, parts, put, index)
                 yield f"{path}[{index}]", inner, here
     elif isinstance(value, set | frozenset):
-        for inner in list(value)[:_LONGEST]:
+        for inner in tuple(islice(value, _LONGEST)):
             yield f"{path}{{}}", inner, None
-    elif hasattr(value, "__dict__") and (dataclasses.is_dataclass(value) or is_users(type(value))):
-        for key, inner in list(vars(value).items())[:_LONGEST]:
+    elif isinstance(value, LRU_CACHE):
+        # What it keeps can be seen through the collector alone, and one of its entries cannot be replaced.
+        for inner in gc.get_referents(value):
+            if isinstance(inner, Tensor | tuple | list | dict):
+                yield f"{path}()", inner, partial(empty_cache, value)
+    elif isinstance(value, types.FunctionType):
+        for cell in value.__closure__ or ():
+            if (inner := contents(cell)) is not None:
+                yield f"{path}()", inner, partial(setattr, cell, "cell_contents")
+    elif isinstance(value, types.SimpleNamespace) or dataclasses.is_dataclass(value) or is_users(type(value)):
+        for key, inner in tuple(islice(_fields(value), _LONGEST)):
             yield f"{path}.{key}" if path else key, inner, partial(object.__setattr__, value, key)
+
+
+def empty_cache(cache: Any, _: Any) -> None:
+    """In place of putting another tensor into a ``functools`` cache: let it compute anew."""
+    cache.cache_clear()
+
+
+def contents(cell: types.CellType) -> Any:
+    """What a closure holds in a cell; None where it holds nothing yet, as in a function that names itself."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _fields(value: Any) -> Iterator[tuple[str, Any]]:
+    """An object's attributes, in its dictionary or in slots; no property of the program's is computed."""
+    yield from getattr(value, "__dict__", {}).items()
+    for cls in type(value).__mro__:
+        for name, slot in list(vars(cls).items()):
+            if isinstance(slot, types.MemberDescriptorType) and name != "__dict__" and hasattr(value, name):
+                yield name, slot.__get__(value)
 
 
 def _put_in_tuple(old: Any, parts: list[Any], put: Callable[[Any], None], index: int, inner: Any) -> None:

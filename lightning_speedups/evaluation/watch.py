@@ -106,12 +106,13 @@ class LoopWatch:
         """After the loop, outside of its mode: what inference_mode made and the module kept is made usable."""
         for found in self._inference.clone_new(module) if self._inference is not None else ():
             at = f" at {found.line}" if found.line else ""
-            then = "cloned, so that training can use it"
-            if not found.cloned:
-                then = (
-                    f"it cannot be replaced where it is: build it outside, or ask for mode={{{self.loop!r}: 'no_grad'}}"
-                )
-            self._issue("inference_tensor", found.where, f"{found.where} was created under inference_mode{at}; {then}")
+            then = {
+                "cloned": "cloned, so that training can use it",
+                "dropped": "dropped from its cache, so that training makes its own",
+                "left": f"it cannot be replaced there: build it before, or ask for mode={{{self.loop!r}: 'no_grad'}}",
+            }
+            message = f"{found.where} was created under inference_mode{at}; {then[found.fate]}"
+            self._issue("inference_tensor", found.where, message)
 
     def flags_changed(self, module: nn.Module, before: Mapping[str, bool], hook: str | None) -> None:
         """After the loop: a part whose training flag is not what it was; ``hook`` is the module's own that sets it."""

@@ -40,9 +40,19 @@ class Compiled(ScriptedModule):
             self.linear.compile(backend=self.backend)
         elif how == "method":
             self.f = torch.compile(self._score, backend=self.backend)
+        elif how == "list":
+            self.parts = [torch.compile(self._score, backend=self.backend)]
+            self.f = lambda x: self.parts[0](x)
+        elif how == "late":
+            self.f = self._compiled_late
 
     def _score(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x).square()
+
+    def _compiled_late(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "late"):
+            self.late = torch.compile(self._score, backend=self.backend)
+        return self.late(x)
 
     def backend(self, graph: Any, example_inputs: Any) -> Any:
         self.graphs.append(None)
@@ -58,7 +68,7 @@ class Compiled(ScriptedModule):
 class TestCompiledModules:
     """EV-04: inference_mode would compile one more graph, so every evaluation runs under no_grad."""
 
-    @pytest.mark.parametrize("how", ["attribute", "submodule", "in_place", "method"])
+    @pytest.mark.parametrize("how", ["attribute", "submodule", "in_place", "method", "list", "late"])
     def test_no_third_graph_is_compiled(self, how: str) -> None:
         torch._dynamo.reset()
         module, callback = Compiled(how), ls.NoGradEvaluation()
@@ -137,6 +147,14 @@ class TestTrainAndEvalFlags:
         quiet_trainer(max_epochs=2, callbacks=[callback]).fit(module, loader(), loader())
         assert callback.report.issues == ()
         assert flags_of(module) == before
+
+    def test_a_model_that_a_hook_left_in_eval_mode(self, warned: Callable[[], str]) -> None:
+        class Samples(Normed):
+            def on_train_epoch_end(self) -> None:
+                self.eval()
+
+        quiet_trainer(max_epochs=3, callbacks=[ls.NoGradEvaluation()]).fit(Samples(), loader(), loader())
+        assert warned().count("in eval mode during training (.eval() was called in a hook)") == 1
 
     def test_a_hook_that_sets_train_mode_in_time_is_no_finding(self) -> None:
         class Thaws(Normed):

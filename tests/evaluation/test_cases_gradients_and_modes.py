@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torchmetrics import Metric
 
 import lightning_speedups as ls
 from tests.evaluation.modules import AsAttribute, Force, issues
-from tests.helpers import ScriptedModule, loader, quiet_trainer
+from tests.helpers import ScriptedModule, loader, namespace, quiet_trainer
 
 
 class Potential(nn.Module):
@@ -84,6 +85,32 @@ class AdaptsAtTestTime(Force):
         return self.linear(x)
 
 
+class Slope(Metric):
+    """A metric that differentiates: torchmetrics calls its ``update``, no line of the program does."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.nets = [net]
+        self.add_state("total", torch.tensor(0.0), dist_reduce_fx="sum")
+
+    def update(self, x: torch.Tensor) -> None:
+        with torch.enable_grad():
+            x = x.clone().requires_grad_()
+            self.total += torch.autograd.grad(self.nets[0](x).sum(), x)[0].abs().sum()
+
+    def compute(self) -> torch.Tensor:
+        return self.total
+
+
+class InAMetric(Force):
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = Slope(self.linear)
+
+    def forces(self, x: torch.Tensor) -> torch.Tensor:
+        return self.slope(x)
+
+
 def from_a_text() -> type[Force]:
     """A class whose source is nowhere."""
     made: dict[str, Any] = {"Base": Force, "torch": torch}
@@ -98,7 +125,7 @@ def from_a_text() -> type[Force]:
     return made["Made"]
 
 
-KINDS = [Force, InASubmodule, MadeLate, ByAFunction, ByAJacobian, AdaptsAtTestTime, from_a_text()]
+KINDS = [Force, InASubmodule, MadeLate, ByAFunction, ByAJacobian, AdaptsAtTestTime, InAMetric, from_a_text()]
 
 
 class TestStepsThatNeedGradients:
@@ -178,6 +205,23 @@ class TestStepsThatNeedGradients:
         quiet_trainer(callbacks=[callback]).test(Adversarial(), loader(), verbose=False)
         assert callback.report.modes == {"test": "inference_mode"}
         assert callback.report.issues == ()
+
+    def test_a_callback_that_differentiates_counts_as_the_step_does(self) -> None:
+        class Saliency(namespace().Callback):
+            def on_test_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *_: Any) -> None:
+                with torch.enable_grad():
+                    x = batch[0].clone().requires_grad_()
+                    self.found = torch.autograd.grad(pl_module(x).sum(), x)[0]
+
+        callback, saliency = ls.NoGradEvaluation(), Saliency()
+        quiet_trainer(callbacks=[callback, saliency]).test(AsAttribute(), loader(), verbose=False)
+        assert callback.report.modes == {"test": "no_grad"}
+        assert saliency.found.abs().sum() > 0
+
+    def test_two_of_them_in_one_trainer_put_the_switch_back(self) -> None:
+        trainer = quiet_trainer(callbacks=[ls.NoGradEvaluation(), ls.NoGradEvaluation()])
+        trainer.test(Force(), loader(), verbose=False)
+        assert trainer.test_loop.inference_mode is True
 
     def test_the_step_that_calls_training_step_needs_what_that_needs(self) -> None:
         class Shares(Force):
