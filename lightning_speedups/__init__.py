@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from lightning_speedups.evaluation.callback import NoGradEvaluation
     from lightning_speedups.evaluation.context import evaluating
     from lightning_speedups.loading.cached import CachedDataset
+    from lightning_speedups.loading.callback import DataLoaderTuner
     from lightning_speedups.loading.per_sample_seed import PerSampleSeed
+    from lightning_speedups.loading.standalone import tune_dataloader
     from lightning_speedups.measuring.budget import Limits
     from lightning_speedups.stopping.callback import EarlyStopping
 
-__all__ = ["CachedDataset", "EarlyStopping", "Limits", "NoGradEvaluation", "PerSampleSeed", "__version__", "evaluating"]
+__all__ = ["CachedDataset", "DataLoaderTuner", "EarlyStopping", "Limits", "NoGradEvaluation", "PerSampleSeed", "__version__", "evaluating", "tune_dataloader"]
 
 _ELSEWHERE = {
     "CachedDataset": "lightning_speedups.loading.cached",
     "PerSampleSeed": "lightning_speedups.loading.per_sample_seed",
     "Limits": "lightning_speedups.measuring.budget",
     "evaluating": "lightning_speedups.evaluation.context",
+    "tune_dataloader": "lightning_speedups.loading.standalone",
 }
 
 

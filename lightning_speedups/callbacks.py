@@ -24,6 +24,7 @@ class _Row(NamedTuple):
 
 
 _INDEX = {
+    "DataLoaderTuner": _Row("lightning_speedups.loading.callback", "callbacks.Callback"),
     "EarlyStopping": _Row("lightning_speedups.stopping.callback", "callbacks.EarlyStopping"),
     "NoGradEvaluation": _Row("lightning_speedups.evaluation.callback", "callbacks.Callback"),
 }

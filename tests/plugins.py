@@ -82,6 +82,12 @@ def _no_grad_evaluation(name: str, **kw: Any) -> Plugin:
     )
 
 
+def _data_loader_tuner(name: str, **kw: Any) -> Plugin:
+    # The suites' rows write down the order in which they are asked for: a state that no worker would give back, so the
+    # tuner must leave the loaders as they are.
+    return Plugin(name=f"DataLoaderTuner-{name}", public_name="DataLoaderTuner", settings=kw, reports_alike=("cpus",))
+
+
 _RESTORES = frozenset({"end_weights", "evaluated"})
 
 REGISTRY: tuple[Plugin, ...] = (
@@ -96,6 +102,9 @@ REGISTRY: tuple[Plugin, ...] = (
     _early_stopping("steps", monitor="step_curve", patience=4, patience_unit="steps", check_every_n_steps=2),
     _no_grad_evaluation("stock"),
     _no_grad_evaluation("inference_mode_in_fit", mode={"fit_validation": "inference_mode", "predict": "no_grad"}),
+    _data_loader_tuner("stock"),
+    _data_loader_tuner("advising", apply=False, time_budget_s=2.0),
+    _data_loader_tuner("passive", mode="passive"),
     _no_grad_evaluation("all_memory_options", outputs="cpu", free_grads=True, isolate_grads=True),
 )
 

@@ -129,6 +129,7 @@ class DataLoaderTuner(_Base):
             ranks=ranks,
             cache=None if self.cache is None else Path(self.cache),
             gather=_gather_of(trainer),
+            may_persist=not trainer.reload_dataloaders_every_n_epochs,  # type: ignore[attr-defined]
         )
         self._session = Session(setting, self._voice.say, self._voice.warn)
         self._clock = StepClock(setting.device)
@@ -199,7 +200,7 @@ class DataLoaderTuner(_Base):
                 session.ready(self._stage, index, self._count, loader, batches, epochs)
             self._answer_advice(session, self._stage, index)
             if self._stage == "train" and index == self._count - 1:
-                self._expect_workers()
+                self._expect_workers(session)
 
     def _between_epochs(self, trainer: Trainer, session: Session) -> None:
         self._epochs_seen += 1
@@ -218,11 +219,12 @@ class DataLoaderTuner(_Base):
                 session.once_more(tuned, slowest, left)
             else:
                 session.watch(tuned)
-        self._expect_workers()
+        self._expect_workers(session)
 
-    def _expect_workers(self) -> None:
-        """Note the child processes of now: the workers must come on top of them."""
-        self._expected = {child.pid for child in psutil.Process().children()}
+    def _expect_workers(self, session: Session) -> None:
+        """Note the child processes of now, where workers were set: they must come on top of them."""
+        set_here = any(tuned.plan.applied for (stage, _), tuned in session.tuned.items() if stage == "train")
+        self._expected = {child.pid for child in psutil.Process().children()} if set_here else None
 
     def _count_workers(self, session: Session, before: set[int]) -> None:
         self._expected = None

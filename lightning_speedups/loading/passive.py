@@ -39,7 +39,7 @@ def note(session: Session, stage: str, index: int, loader: Any) -> None:
 def between_epochs(session: Session, tuned: Tuned, demand: Demand) -> None:
     """Change the settings for the next epoch where the last one waited; take it back where that did not help."""
     loader = tuned.loader()
-    if loader is None or tuned.plan.gain_realised is not None:
+    if loader is None or tuned.plan.gain_realised is not None or tuned.plan.refused:
         return
     now = LoaderSettings.of(loader)
     tried = _with_row(tuned.plan, loader, now, demand)

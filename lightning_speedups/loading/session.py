@@ -36,7 +36,7 @@ VAL_SHARE = 0.15
 
 @dataclass(frozen=True)
 class Setting:
-    """What the user asked for and what the machine has."""
+    """What the user asked for and what the machine has; ``may_persist`` is False where loaders are made anew."""
 
     apply: bool
     time_budget_s: float
@@ -47,6 +47,7 @@ class Setting:
     ranks: int
     cache: Path | None
     gather: Gather
+    may_persist: bool = True
 
 
 @dataclass
@@ -233,14 +234,14 @@ class Session:
         tuned.plan = replace(tuned.plan, loading_is_the_limit=limit)
         if tuned.chosen is None:
             return
-        may_persist = not self.agreed_changes(tuned, loader) and not hasattr(loader.dataset, "set_epoch")
+        unchanged = not self.agreed_changes(tuned, loader) and not hasattr(loader.dataset, "set_epoch")
         worth_s = worth_again_s(demand.gap_s, demand.period_s, tuned.conditions.finite_batches * epochs)
         conditions = replace(
             tuned.conditions,
             step=demand.step,
             epochs=epochs,
             budget_s=min(worth_s, max(0.0, self._setting.time_budget_s - self.spent_s)),
-            may_persist=may_persist,
+            may_persist=self._setting.may_persist and unchanged,
             # Where steps do not wait, more workers have nothing to give.
             most_workers=None if waits else max(1, LoaderSettings.of(loader).num_workers),
         )

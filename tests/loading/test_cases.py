@@ -87,7 +87,7 @@ def _many_cpus_for_lightning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_many_cpus_for_lightning")
 def test_data_in_memory_stays_without_workers_by_measurement_and_the_advice_is_answered() -> None:
-    data = loader_of(TensorDataset(torch.randn(20_000, 8), torch.randn(20_000)), batch_size=64)
+    data = loader_of(TensorDataset(torch.randn(60_000, 8), torch.randn(60_000)), batch_size=64)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(data, callback := tuner())
