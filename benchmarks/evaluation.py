@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 import harness
+import pytorch_lightning as pl
 import torch
 from evaluating.live import peak_of
 from evaluating.program import BATCH, Cnn, images, trainer
@@ -39,6 +40,7 @@ def measure(quick: bool) -> harness.Measurement:
         "validate_samples_ratio": 1 / validating.ratio.median,
         "validate_samples_ratio_high": 1 / validating.ratio.low,
         "fit_time_ratio": fitting.ratio.median,
+        "fit_share_pct": min(share_pct(3 if quick else 8) for _ in range(3)),
         "inference_mode_gain_pct": 100 * (1 - modes.ratio.median),
     }
     details = {
@@ -93,6 +95,28 @@ def timed_fit(with_callback: bool, batches: int) -> float:
     started = time.perf_counter()
     made.fit(module, data, data)
     return time.perf_counter() - started
+
+
+def share_pct(batches: int) -> float:
+    """The wall time of the callback's own hooks, summed, as a share of a fit."""
+    callback, own_s = ls.NoGradEvaluation(), [0.0]
+
+    def timed(hook: Callable[..., object]) -> Callable[..., None]:
+        def call(*args: object, **kwargs: object) -> None:
+            started = time.perf_counter()
+            hook(*args, **kwargs)
+            own_s[0] += time.perf_counter() - started
+
+        return call
+
+    for name in dir(pl.Callback):
+        if name in ("setup", "teardown") or name.startswith("on_"):
+            setattr(callback, name, timed(getattr(callback, name)))
+    module, data = Cnn(), images(batches)
+    made = trainer(callback, max_epochs=2)
+    started = time.perf_counter()
+    made.fit(module, data, data)
+    return 100 * own_s[0] / (time.perf_counter() - started)
 
 
 def bare_forward(pairs: int) -> PairedResult:

@@ -17,16 +17,16 @@ def section(report: EvaluationReport) -> Section:
     tables = [
         Table(
             "Loops",
-            ("loop", "mode", "samples a batch", "why"),
+            ("loop", "mode", "batch", "why"),
             tuple(
-                (LOOP_NAMES[loop], mode, text.count(report.eval_batch_sizes.get(loop)), report.reasons[loop])
+                (LOOP_NAMES[loop], _words(mode), text.count(report.eval_batch_sizes.get(loop)), report.reasons[loop])
                 for loop, mode in report.modes.items()
             ),
-            numeric=("samples a batch",),
+            numeric=("batch",),
         )
     ]
     if report.issues:
-        rows = tuple((issue.kind, issue.where, issue.message) for issue in report.issues)
+        rows = tuple((_words(issue.kind), issue.where, issue.message) for issue in report.issues)
         tables.append(Table("Found", ("kind", "where", "what it means"), rows))
     return Section(
         title=TITLE,
@@ -47,7 +47,15 @@ def write(report_dir: str | Path, report: EvaluationReport) -> None:
 def _summary(report: EvaluationReport) -> str:
     if not report.modes:
         return "No evaluation ran."
-    modes = "; ".join(f"{LOOP_NAMES[loop]} ran under {mode}" for loop, mode in report.modes.items())
-    kinds = list(dict.fromkeys(issue.kind for issue in report.issues))
+    by_mode: dict[str, list[str]] = {}
+    for loop, mode in report.modes.items():
+        by_mode.setdefault(mode, []).append(LOOP_NAMES[loop])
+    modes = "; ".join(f"under {mode}: {', '.join(loops)}" for mode, loops in by_mode.items())
+    kinds = [_words(kind) for kind in dict.fromkeys(issue.kind for issue in report.issues)]
     found = f" Found: {', '.join(kinds)}." if kinds else " Nothing kept a graph, and nothing else was found."
-    return f"{modes[0].upper()}{modes[1:]}.{found}"
+    return f"U{modes[1:]}.{found}"
+
+
+def _words(name: str) -> str:
+    """A name as words, which a narrow column can break between."""
+    return name.replace("_", " ")

@@ -25,7 +25,7 @@ class SavedBytes:
     Example:
         >>> layer = torch.nn.Linear(4, 4, bias=False)
         >>> counter = SavedBytes(leave_out=layer.parameters())
-        >>> counter.start()
+        >>> started = counter.start()
         >>> loss = layer(torch.ones(2, 4)).square().sum()
         >>> counter.stop()
         >>> counter.bytes  # the input, which the weight's gradient needs, and the output, which is squared

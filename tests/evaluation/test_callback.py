@@ -337,7 +337,7 @@ class TestTheReport:
     def test_it_is_written(self, tmp_path: Path) -> None:
         callback = ls.NoGradEvaluation(report_dir=tmp_path)
         trainer = fit(AsAttribute(), callback)
-        assert "Validation inside fit ran under no_grad" in (tmp_path / "report.html").read_text()
+        assert "Under no_grad: validation inside fit." in (tmp_path / "report.html").read_text()
         trainer.test(AsAttribute(), loader(), verbose=False)
         told = json.loads((tmp_path / "no_grad_evaluation.json").read_text())
         assert told["modes"] == {"test": "inference_mode"}

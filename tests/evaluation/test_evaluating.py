@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +60,11 @@ def test_after_an_exception() -> None:
         fails()
     assert flags(module) == before
     assert state() == (True, False)
+
+
+def test_the_example_in_its_documentation() -> None:
+    found = doctest.testmod(sys.modules[ls.evaluating.__module__], extraglobs={"torch": torch})
+    assert (found.failed, found.attempted) == (0, 3)
 
 
 def test_nested_in_one_another_and_in_other_modes() -> None:

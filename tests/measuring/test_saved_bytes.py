@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import gc
+import sys
 import weakref
 
 import pytest
@@ -69,6 +71,11 @@ def test_recomputed_activations_are_not_counted() -> None:
     result.sum().backward()
     assert counter.bytes < 16 * 64 * FLOAT
     assert x.grad is not None
+
+
+def test_the_example_in_its_documentation() -> None:
+    found = doctest.testmod(sys.modules[SavedBytes.__module__], extraglobs={"torch": torch})
+    assert (found.failed, found.attempted) == (0, 6)
 
 
 def test_it_holds_no_tensor() -> None:
