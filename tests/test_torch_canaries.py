@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_speedups import _torch
@@ -52,12 +51,6 @@ def the_engine_numbers_its_runs() -> None:
     (torch.ones(1, requires_grad=True) * 2).backward()
     assert _torch.backward_runs() == first + 2
     assert torch._C._current_graph_task_id() == -1
-
-
-def default_hooks_of_saved_tensors_can_be_seen() -> None:
-    assert torch._C._autograd._top_saved_tensors_default_hooks(False) is None
-    with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
-        assert torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def changes_in_place_are_counted() -> None:
@@ -119,10 +112,6 @@ CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
         nodes_are_numbered_in_the_order_in_which_they_are_built,
     ),
     "_C._current_graph_task_id": (("_current_graph_task_id",), the_engine_numbers_its_runs),
-    "_C._autograd._top_saved_tensors_default_hooks": (
-        ("_top_saved_tensors_default_hooks",),
-        default_hooks_of_saved_tensors_can_be_seen,
-    ),
     "Tensor._version": (("_version",), changes_in_place_are_counted),
     "_BaseDataLoaderIter._reset, ._workers and ._shutdown_workers": (
         ("_reset", "_workers", "_shutdown_workers"),

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
-
-from lightning_speedups import _torch
+from torch.autograd.graph import disable_saved_tensors_hooks, saved_tensors_hooks
 
 
 class SavedBytes:
@@ -49,7 +47,7 @@ class SavedBytes:
 
     def start(self) -> bool:
         """Count from here on; False, and nothing done, where the program has hooks of its own on."""
-        if _torch.saved_tensor_hooks_are_on():
+        if _hooks_are_on():
             return False
         self._hooks = saved_tensors_hooks(self._pack, _unpack)
         self._hooks.__enter__()
@@ -71,6 +69,15 @@ class SavedBytes:
 
 def _unpack(tensor: Tensor) -> Tensor:
     return tensor
+
+
+def _hooks_are_on() -> bool:
+    # torch refuses to disable hooks while some are on, and has no other public way to ask.
+    try:
+        with disable_saved_tensors_hooks("asked, not disabled"):
+            return False
+    except RuntimeError:
+        return True
 
 
 def _address(tensor: Tensor) -> int | None:

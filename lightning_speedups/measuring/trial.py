@@ -82,6 +82,7 @@ def run_in_child(
     A daemonic process, such as a loader's worker, may have no children: there the outcome is an error that says so.
 
     Example:
+        >>> import math
         >>> run_in_child(math.sqrt, 2.0, timeout_s=30).value
         1.4142135623730951
     """
