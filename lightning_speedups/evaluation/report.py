@@ -19,6 +19,8 @@ Kind: TypeAlias = Literal[
     "output_storage",
 ]
 
+_NAMED = 4
+
 
 @dataclass(frozen=True)
 class EvaluationIssue(Record):
@@ -60,5 +62,20 @@ class EvaluationReport(Record):
         lines += [f"  {LOOP_NAMES[loop]}: {mode} ({self.reasons[loop]})" for loop, mode in self.modes.items()]
         if self.graph_bytes_avoided is not None:
             lines.append(f"  graph not kept, per evaluation batch: {text.size_of(self.graph_bytes_avoided)}")
-        lines += [f"  {issue.kind}: {issue.message}" for issue in self.issues]
-        return "\n".join(lines)
+        return "\n".join([*lines, *_alike_together(self.issues)])
+
+
+def _alike_together(issues: tuple[EvaluationIssue, ...]) -> list[str]:
+    """One line for issues that say the same of different places: a metric has several states."""
+    places: dict[tuple[Kind, str], list[str]] = {}
+    for issue in issues:
+        said_of_it = issue.message.removeprefix(issue.where)
+        # A message that does not begin with the place is about that place only.
+        place = issue.where if said_of_it != issue.message else ""
+        places.setdefault((issue.kind, said_of_it), []).append(place)
+    lines = []
+    for (kind, said_of_it), where in places.items():
+        more = f" and {len(where) - _NAMED} more" if len(where) > _NAMED else ""
+        verb = said_of_it.replace(" was ", " were ", 1) if len(where) > 1 else said_of_it
+        lines.append(f"  {kind}: {', '.join(where[:_NAMED])}{more}{verb}")
+    return lines

@@ -22,6 +22,7 @@ def test_a_run_that_stopped_early_is_faster_and_the_stopping_gets_the_gain() -> 
     assert (wall.stock, wall.pack, wall.verdict, wall.better) == ("20.0 s", "8.00 s", "2.5x faster", True)
     assert [(gain.cause, gain.gain_s, gain.share_pct) for gain in found.gains] == [
         ("EarlyStopping", pytest.approx(12.0), pytest.approx(100.0)),
+        ("NoGradEvaluation", 0.0, 0.0),
         ("the rest", pytest.approx(0.0), pytest.approx(0.0)),
     ]
     assert "2.5x faster" in found.headline

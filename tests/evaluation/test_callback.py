@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lightning_speedups as ls
+from lightning_speedups.evaluation.report import EvaluationIssue, EvaluationReport
 from tests.evaluation.modules import AsAttribute, Force, issues
 from tests.helpers import ScriptedModule, loader, namespace, quiet_trainer
 
@@ -199,6 +200,16 @@ class TestTheReport:
         assert told["modes"] == {"fit_validation": "no_grad", "sanity": "no_grad"}
         assert told["issues"][0]["kind"] == "needs_gradients"
         assert "validation inside fit: no_grad" in str(callback.report)
+
+    def test_states_of_one_metric_share_a_line(self) -> None:
+        said = "was created under inference_mode; cloned"
+        issues = [EvaluationIssue("inference_tensor", f"acc.{name}", f"acc.{name} {said}") for name in "abcdef"]
+        issues.append(EvaluationIssue("train_mode", "drop", "dropout is on"))
+        lines = str(EvaluationReport({"test": "no_grad"}, {"test": "asked"}, tuple(issues), None, {})).splitlines()
+        assert lines[-2:] == [
+            "  inference_tensor: acc.a, acc.b, acc.c, acc.d and 2 more were created under inference_mode; cloned",
+            "  train_mode: dropout is on",
+        ]
 
     def test_it_is_written(self, tmp_path: Path) -> None:
         callback = ls.NoGradEvaluation(report_dir=tmp_path)
