@@ -35,6 +35,7 @@ class Conditions:
         most_workers: no other count above this one.
         may_persist: whether workers may be kept from epoch to epoch. They miss what the program changes in the dataset
             between epochs, so this needs an epoch in which it changed nothing.
+        keeps_workers: whether they are likely to be kept once such an epoch has been seen.
         least_s: seconds of ``budget_s`` that may be spent however little there is to save.
         seed: the records that all trials read.
     """
@@ -52,6 +53,7 @@ class Conditions:
     step: Step | None = None
     most_workers: int | None = None
     may_persist: bool = False
+    keeps_workers: bool = False
     least_s: float = 0.0
     seed: int = 0
 

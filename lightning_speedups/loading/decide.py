@@ -50,13 +50,16 @@ class Tried:
         """How far the rounds lie apart, as a share of their median."""
         return spread_pct(self.rounds_s) / 100 if len(self.rounds_s) > 1 else UNKNOWN_SPREAD
 
-    def epoch_s(self, batches: float, alone_s: float) -> float:
-        """Seconds of an epoch of so many batches, the start of the workers included.
+    def epoch_s(self, question: Question) -> float:
+        """Seconds of an epoch on average over those to come, the start of the workers included.
 
-        Workers that persist still have to load the first batch, which takes as long as it does alone.
+        Workers that persist start once, and then still have to load each epoch's first batch, which takes as long as
+        it does alone.
         """
-        start_s = min(alone_s, self.start_s) if self.settings.persistent_workers else self.start_s
-        return start_s + (batches - 1) * self.batch_s
+        start_s = self.start_s
+        if self.settings.persistent_workers or (question.keeps_workers and self.settings.num_workers):
+            start_s = min(question.alone_s, self.start_s) + self.start_s / question.epochs
+        return start_s + (question.batches - 1) * self.batch_s
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Question:
         step_s: seconds of a step; None where not known.
         tolerance: the share of the epoch's time that is no difference.
         may_persist: whether workers may be kept from epoch to epoch.
+        keeps_workers: whether they are likely to be kept later, though they may not be yet.
     """
 
     current: LoaderSettings
@@ -80,6 +84,7 @@ class Question:
     step_s: float | None
     tolerance: float
     may_persist: bool
+    keeps_workers: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def decide(tried: Sequence[Tried], question: Question) -> Decision:
     at_current = next((row for row in tried if row.settings == question.current), None)
     if at_current is None:
         raise ValueError(f"the current setting ({question.current}) was not tried; it is what others are compared with")
-    epoch_s = {row.settings: row.epoch_s(question.batches, question.alone_s) for row in tried}
+    epoch_s = {row.settings: row.epoch_s(question) for row in tried}
     now_s, best_s = epoch_s[question.current], min(epoch_s.values())
     tolerance = max(question.tolerance, statistics.median(row.spread for row in tried))
     limit = _is_limit(at_current, question)
@@ -139,10 +144,10 @@ def persists(chosen: Tried, question: Question) -> bool:
     """Whether keeping the workers between epochs saves more than a little."""
     if not question.may_persist or question.epochs < 2 or chosen.settings.num_workers == 0:
         return False
-    kept = replace(chosen, settings=replace(chosen.settings, persistent_workers=True))
-    started = replace(chosen, settings=replace(chosen.settings, persistent_workers=False))
-    started_s = started.epoch_s(question.batches, question.alone_s)
-    return started_s - kept.epoch_s(question.batches, question.alone_s) > START_SHARE * started_s
+    kept = replace(chosen, settings=replace(chosen.settings, persistent_workers=True)).epoch_s(question)
+    anew = replace(chosen, settings=replace(chosen.settings, persistent_workers=False))
+    started_s = anew.epoch_s(replace(question, keeps_workers=False))
+    return started_s - kept > START_SHARE * started_s
 
 
 def is_jittery(row: Tried, question: Question) -> bool:

@@ -32,6 +32,8 @@ Say = Callable[[str], None]
 # The parts of the time budget: before the fit for training and for validation; the rest for the second decision.
 TRAIN_SHARE = 0.65
 VAL_SHARE = 0.15
+# In so few epochs the second decision, after the first of them, comes too late to count on.
+_FEW_EPOCHS = 4
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,7 @@ class Session:
             tolerance=setting.tolerance,
             device=setting.device,
             ranks=setting.ranks,
+            keeps_workers=stage == "train" and setting.may_persist and epochs >= _FEW_EPOCHS,
         )
 
     def _others(self, stage: str) -> int:
@@ -283,6 +286,7 @@ class Session:
             step_s=conditions.step_s,
             tolerance=conditions.tolerance,
             may_persist=conditions.may_persist,
+            keeps_workers=conditions.keeps_workers,
         )
 
     def agreed_changes(self, tuned: Tuned, loader: Any) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from lightning_speedups.loading import applying, memo
 from lightning_speedups.loading.conditions import Conditions
+from lightning_speedups.loading.decide import START_SHARE
 from lightning_speedups.loading.report import LoaderPlan, Refusal
 from lightning_speedups.loading.room import Room
 from lightning_speedups.loading.search import EPOCHS_ASSUMED
@@ -19,6 +21,7 @@ from lightning_speedups.loading.settings import LoaderSettings
 from lightning_speedups.loading.steps import Step
 from lightning_speedups.loading.tuner import Tuner
 from lightning_speedups.measuring.budget import Limits, cpu_budget, free_ram_bytes, free_shm_bytes, open_files_left
+from lightning_speedups.reporting import text
 
 # Whoever calls this function wants to know, also of a loader that has little to save.
 LEAST_S = 3.0
@@ -88,10 +91,25 @@ def tune_dataloader(
     path = None if cache is None else Path(cache)
     key = memo.fingerprint(loader, cpus=conditions.cpus.usable, device=device_type, step_s=step_s)
     kept = None if path is None else memo.read(path, key)
-    plan = Tuner(loader, conditions).plan() if kept is None else from_cache("loader", 0, loader, kept)
+    if kept is not None:
+        plan = from_cache("loader", 0, loader, kept)
+    else:
+        tuner = Tuner(loader, conditions)
+        plan = tuner.plan()
+        plan = replace(plan, advice=(*plan.advice, *_about_starts(tuner, conditions)))
     if path is not None and kept is None and plan.trials:
         memo.write(path, key, LoaderSettings.from_dict(plan.after))
     return given_to(loader, plan) if apply else plan
+
+
+def _about_starts(tuner: Tuner, conditions: Conditions) -> Iterator[str]:
+    """What keeping the workers would save, which only who writes the loop can allow."""
+    row = tuner.chosen
+    if row is not None and row.settings.num_workers and row.start_s > START_SHARE * row.batch_s * conditions.batches:
+        yield (
+            f"starting the workers takes {text.seconds(row.start_s)} of each epoch: persistent_workers=True keeps them,"
+            " if the program changes nothing in the dataset between epochs"
+        )
 
 
 def given_to(loader: Any, plan: LoaderPlan) -> LoaderPlan:

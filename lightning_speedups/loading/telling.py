@@ -10,7 +10,7 @@ import psutil
 
 from lightning_speedups.loading import advice, pinning
 from lightning_speedups.loading.conditions import Conditions, Known
-from lightning_speedups.loading.decide import Decision, Tried
+from lightning_speedups.loading.decide import Decision, Question, Tried
 from lightning_speedups.loading.report import LoaderTrial
 from lightning_speedups.loading.settings import LoaderSettings
 from lightning_speedups.reporting import text
@@ -28,7 +28,7 @@ class Findings:
         skipped: those that would not have fitted, with the reason.
         rss_mib: memory of the workers of each setting.
         decision: None where it came to none.
-        batches: batches in an epoch.
+        question: what was to be decided; None where it did not come to that.
     """
 
     before: LoaderSettings
@@ -38,7 +38,7 @@ class Findings:
     skipped: Mapping[LoaderSettings, str]
     rss_mib: Mapping[LoaderSettings, float | None]
     decision: Decision | None
-    batches: float
+    question: Question | None
 
 
 def change(found: Findings, known: Known, chosen: Tried, gain: float, conditions: Conditions) -> str:
@@ -65,8 +65,9 @@ def change(found: Findings, known: Known, chosen: Tried, gain: float, conditions
 def rows(found: Findings, known: Known, tolerance: float) -> Iterator[LoaderTrial]:
     """The table of trials, by ascending worker count."""
     by_setting = {row.settings: row for row in found.tried}
-    alone_s = known.probe.batch_s or 0.0
-    epoch_s = {row.settings: row.epoch_s(found.batches, alone_s) for row in found.tried}
+    if found.question is None:
+        return
+    epoch_s = {row.settings: row.epoch_s(found.question) for row in found.tried}
     share = tolerance if found.decision is None else found.decision.tolerance
     within = (1 + share) * min(epoch_s.values(), default=0.0)
     everything = {*by_setting, *found.failed, *found.skipped}

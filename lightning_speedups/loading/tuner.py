@@ -194,6 +194,7 @@ class Tuner:
             step_s=conditions.step_s,
             tolerance=conditions.tolerance,
             may_persist=conditions.may_persist,
+            keeps_workers=conditions.keeps_workers,
         )
 
     def _fits(self, settings: LoaderSettings) -> bool:
@@ -262,7 +263,7 @@ class Tuner:
             skipped=self._skipped,
             rss_mib={} if trials is None else {row.settings: trials.rss_mib(row.settings) for row in tried},
             decision=self._decision,
-            batches=self._conditions.finite_batches,
+            question=None if self.known is None else self._question(),
         )
 
     def _plan(self, message: str) -> LoaderPlan:

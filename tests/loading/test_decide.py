@@ -89,6 +89,13 @@ def test_starting_workers_counts_where_epochs_are_short() -> None:
     assert decide(rows, question(batches=1000)).settings.num_workers == 8
 
 
+def test_workers_that_will_be_kept_start_once_for_all_epochs() -> None:
+    rows = [Tried(LoaderSettings(), (0.08,) * 3, 0.08), Tried(LoaderSettings(8), (0.01,) * 3, 2.0)]
+
+    assert decide(rows, question(batches=10, epochs=100, keeps_workers=True)).settings.num_workers == 8
+    assert decide(rows, question(batches=10, epochs=2, keeps_workers=True)).settings.num_workers == 0
+
+
 def test_the_users_many_workers_stay_unless_fewer_are_shown_to_feed_the_step() -> None:
     rows = tried(w0=0.08, w2=0.0400, w4=0.0400)
 
