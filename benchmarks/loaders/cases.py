@@ -16,6 +16,7 @@ from lightning_speedups.demo import images
 from lightning_speedups.demo.program import DigitImages, augment
 
 FEATURES = 64
+ROWS = 40_000
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,10 @@ class InH5(Dataset[Any]):
         return torch.from_numpy(self.file["rows"][index]), 0
 
 
-def jpeg(folder: Path, count: int | None = None) -> Any:
-    """The demo's images, decoded and augmented."""
-    return DigitImages(images.samples(images.prepare(images.default_cache_dir()))[:count], augment)
+def jpeg(folder: Path, count: int = 10_000) -> Any:
+    """The demo's images, decoded and augmented; each several times, as there are fewer of them."""
+    files = images.samples(images.prepare(images.default_cache_dir()))
+    return DigitImages((files * (count // len(files) + 1))[:count], augment)
 
 
 def in_memory(folder: Path) -> Any:
@@ -114,8 +116,8 @@ def in_file(folder: Path) -> Any:
     try:
         import h5py  # noqa: F401
     except ImportError:
-        return Records(folder / "records.bin", 6000)
-    return InH5(folder / "rows.h5", 6000)
+        return Records(folder / "records.bin", ROWS)
+    return InH5(folder / "rows.h5", ROWS)
 
 
 CASES = (
