@@ -250,7 +250,7 @@ class Session:
         )
         tuner = Tuner(loader, conditions, self._setting.gather, tuned.known)
         found = tuner.plan()
-        if tuner.chosen is not None:
+        if tuner.chosen is not None or found.refused:
             self._merge(tuned, found, loader)
         elif persists(tuned.chosen, self._question(tuned, conditions)):
             kept = replace(LoaderSettings.of(loader), persistent_workers=True)

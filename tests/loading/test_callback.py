@@ -178,6 +178,18 @@ def test_after_the_first_tuned_epoch_the_gain_is_measured() -> None:
     assert plan.gain_realised > 1.2
 
 
+def test_a_file_that_the_first_epoch_has_opened_in_the_training_process_rules_out_workers_from_then_on(
+    tmp_path: Path,
+) -> None:
+    dataset = datasets.LazyFile(tmp_path / "records")
+    fit(loader_of(dataset), callback := tuner(limits=ROOMY, apply=False), step_s=0.01, epochs=2)
+    (plan,) = callback.report.plans
+
+    assert [refusal.kind for refusal in plan.refused] == ["shared_handle"]
+    assert "with the step known: LazyFile.h is an open file" in plan.message
+    assert plan.after == plan.before
+
+
 def test_passive_mode_tries_nothing_and_changes_between_epochs() -> None:
     loader = loader_of(datasets.Waits())
     callback, notes = tuner(mode="passive", limits=ROOMY), Notes(loader)
