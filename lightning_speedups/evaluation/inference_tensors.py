@@ -8,16 +8,15 @@ from __future__ import annotations
 import sys
 import types
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from lightning_speedups.evaluation import source
+from lightning_speedups.evaluation.clones import Clones, memory_of
 from lightning_speedups.evaluation.walk import LRU_CACHE, Held, empty_cache, is_users, tensors_in, tensors_on, whole
 
 _FROM_FILES = (types.ModuleType, types.FunctionType, LRU_CACHE)
@@ -31,7 +30,7 @@ class Found:
         where: such as ``Cache.scale``, or ``Rotary.cos (encoder.rotary)`` on a submodule; a container is named whole.
         line: where the program sets it, such as ``model.py:12``; None where that cannot be read.
         fate: ``"cloned"``, ``"dropped"`` from a ``functools`` cache, or ``"left"`` in a container that takes nothing
-            else in its place, such as a set.
+            else in its place, such as a set, or in one memory with such a tensor or with one of the program's own.
     """
 
     where: str
@@ -47,21 +46,23 @@ class InferenceTensors:
 
     def clone_new(self, module: nn.Module) -> list[Found]:
         """Replace those that have come since by clones; call it outside of inference mode."""
-        pending = [each for each in _inference_tensors(module) if not self._was_there(each[1].tensor)]
-        places = Counter(id(held.tensor) for _, held, _ in pending)
-        shared: dict[int, tuple[Tensor, Tensor]] = {}
+        present = list(_inference_tensors(module))
+        # A view of what was there before is the program's own doing too: a clone would cut it off.
+        fixed = {memory_of(held.tensor) for _, held, _ in present if self._was_there(held.tensor)}
+        pending = [each for each in present if not self._was_there(each[1].tensor)]
+        fixed |= {memory_of(held.tensor) for _, held, _ in pending if held.replace is None}
+        fixed.discard(None)
+        clones = Clones(held.tensor for _, held, _ in pending)
+        del present
         found: dict[str, Found] = {}
         # One by one, so that each original can go before the next clone comes.
         while pending:
             owner, held, where = pending.pop(0)
-            known = id(held.tensor)
-            _, clone = shared.get(known) or (None, _clone(held.tensor))
-            if places[known] > 1:
-                shared[known] = held.tensor, clone
-            if held.replace is not None:
-                held.replace(clone)
-            if where not in found or held.replace is None:
-                found[where] = Found(where, _line(owner, held.path), _fate(held))
+            kept = held.replace is None or memory_of(held.tensor) in fixed
+            if held.replace is not None and not kept:
+                held.replace(clones.of(held.tensor))
+            if where not in found or kept:
+                found[where] = Found(where, _line(owner, held.path), "left" if kept else _fate(held))
         return list(found.values())
 
     def _was_there(self, tensor: Tensor) -> bool:
@@ -69,18 +70,8 @@ class InferenceTensors:
         return before is not None and before() is tensor
 
 
-def _fate(held: Held) -> Literal["cloned", "dropped", "left"]:
-    if held.replace is None:
-        return "left"
+def _fate(held: Held) -> Literal["cloned", "dropped"]:
     return "dropped" if isinstance(held.replace, partial) and held.replace.func is empty_cache else "cloned"
-
-
-def _clone(tensor: Tensor) -> Tensor:
-    with torch.inference_mode(False), torch.no_grad():
-        clone = tensor.clone()
-    if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(clone, requires_grad=tensor.requires_grad)
-    return clone
 
 
 def _inference_tensors(module: nn.Module) -> Iterator[tuple[type, Held, str]]:

@@ -109,7 +109,8 @@ class LoopWatch:
             then = {
                 "cloned": "cloned, so that training can use it",
                 "dropped": "dropped from its cache, so that training makes its own",
-                "left": f"it cannot be replaced there: build it before, or ask for mode={{{self.loop!r}: 'no_grad'}}",
+                "left": "it, or what shares its memory, cannot be replaced there: build it before, or ask for"
+                f" mode={{{self.loop!r}: 'no_grad'}}",
             }
             message = f"{found.where} was created under inference_mode{at}; {then[found.fate]}"
             self._issue("inference_tensor", found.where, message)
