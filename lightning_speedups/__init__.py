@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from lightning_speedups.measuring.budget import Limits
     from lightning_speedups.stopping.callback import EarlyStopping
 
-__all__ = ["CachedDataset", "DataLoaderTuner", "EarlyStopping", "Limits", "NoGradEvaluation", "PerSampleSeed", "__version__", "evaluating", "tune_dataloader"]
+__all__ = [
+    "CachedDataset",
+    "DataLoaderTuner",
+    "EarlyStopping",
+    "Limits",
+    "NoGradEvaluation",
+    "PerSampleSeed",
+    "__version__",
+    "evaluating",
+    "tune_dataloader",
+]
 
 _ELSEWHERE = {
     "CachedDataset": "lightning_speedups.loading.cached",

@@ -57,6 +57,25 @@ def backward_runs() -> int:
     return runs[0] + 1
 
 
+def shows_saved_tensors() -> bool:
+    """Whether this torch lets a graph's saved tensors be read without unpacking them; 2.6 does not."""
+    return hasattr(torch._C._autograd.SavedTensor, "data")
+
+
+def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an autograd node keeps for its backward, as they lie there: no hook unpacks them."""
+    for name in dir(node):
+        if not name.startswith("_raw_saved_"):
+            continue
+        try:
+            kept = getattr(node, name)
+            parts = [each.data for each in (kept if isinstance(kept, (tuple, list)) else (kept,))]
+        except RuntimeError:
+            # Freed by a backward that has run already.
+            continue
+        yield from (part for part in parts if isinstance(part, torch.Tensor))
+
+
 def version_of(tensor: torch.Tensor) -> int | None:
     """How often ``tensor`` was changed in place; None for an inference tensor, which does not count."""
     return None if tensor.is_inference() else int(tensor._version)

@@ -53,6 +53,14 @@ def the_engine_numbers_its_runs() -> None:
     assert torch._C._current_graph_task_id() == -1
 
 
+def saved_tensors_lie_open_in_a_graph() -> None:
+    x = torch.ones(2, requires_grad=True)
+    node = x.exp().grad_fn
+    assert [name for name in dir(node) if name.startswith("_raw_saved_")] == ["_raw_saved_result"]
+    if _torch.shows_saved_tensors():
+        assert torch.equal(node._raw_saved_result.data, x.exp())
+
+
 def changes_in_place_are_counted() -> None:
     tensor = torch.zeros(1)
     before = _torch.version_of(tensor)
@@ -112,6 +120,7 @@ CANARIES: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
         nodes_are_numbered_in_the_order_in_which_they_are_built,
     ),
     "_C._current_graph_task_id": (("_current_graph_task_id",), the_engine_numbers_its_runs),
+    "Node._raw_saved_*": (("_raw_saved_result",), saved_tensors_lie_open_in_a_graph),
     "Tensor._version": (("_version",), changes_in_place_are_counted),
     "_BaseDataLoaderIter._reset, ._workers and ._shutdown_workers": (
         ("_reset", "_workers", "_shutdown_workers"),

@@ -89,12 +89,8 @@ class NoGradEvaluation(StockCallback):
         self._conductor.training_batch_starts(trainer, pl_module, batch)
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Any) -> None:
-        """The forward is over."""
-        self._conductor.forward_done()
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        """The forward is over, where its backward went another way."""
-        self._conductor.forward_done()
+        """The forward is over, and its graph is there to be read."""
+        self._conductor.forward_done(pl_module, loss)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The first moment after a validation at an epoch's end."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from lightning_speedups import _lightning
 from lightning_speedups.evaluation import flags, grads, outputs
 from lightning_speedups.evaluation.decide import Facts, decide
@@ -18,7 +20,7 @@ from lightning_speedups.evaluation.settings import LOOP_NAMES, STEPS, Loop, Opti
 from lightning_speedups.evaluation.walk import is_users, samples_in
 from lightning_speedups.evaluation.watch import LoopWatch
 from lightning_speedups.measuring.guard import diagnostic
-from lightning_speedups.measuring.saved_bytes import SavedBytes
+from lightning_speedups.measuring.saved_bytes import saved_bytes
 from lightning_speedups.reporting import text
 
 _LOOPS_OF: dict[str, tuple[Loop, ...]] = {
@@ -43,7 +45,6 @@ class _Run:
         self.watch: LoopWatch | None = None
         self.unsettled: tuple[LoopWatch, dict[str, bool]] | None = None
         self.stash: grads.Stash | None = None
-        self.counter: SavedBytes | None = None
         self.counts_saved_bytes = False
         self.batch_samples: int | None = None
         self.epoch_looked_at = -1
@@ -186,27 +187,23 @@ class Conductor:
             run.epoch_looked_at = trainer.current_epoch
             self._look_at_training(module, "before fit" if run.first_epoch else "in a hook")
             run.first_epoch = False
+        run.batch_samples = None
         if run.counts_saved_bytes:
             run.counts_saved_bytes = False
-            self._start_counter(trainer, module, batch)
+            self._plan_count(trainer, module, batch)
 
-    def forward_done(self) -> None:
-        """The training step's forward is over."""
+    def forward_done(self, module: Any, loss: Any) -> None:
+        """The training step's forward is over, and its graph is complete."""
         run = self._run
-        if run is None or run.counter is None:
-            return
-        counter, run.counter = run.counter, None
-        counter.stop()
-        if counter.bytes and run.batch_samples:
-            self._ledger.bytes_per_sample = counter.bytes / run.batch_samples
+        if run is not None and run.batch_samples and isinstance(loss, Tensor):
+            samples, run.batch_samples = run.batch_samples, None
+            self._count_saved(module, loss, samples)
 
     def fail(self, module: Any, error: BaseException) -> None:
         """The run ends by an exception, perhaps in the middle of a loop."""
         run = self._run
         if run is None:
             return
-        if run.counter is not None:
-            run.counter.stop()
         self._put_gradients_back()
         watch = run.watch
         if watch is not None:
@@ -344,15 +341,16 @@ class Conductor:
             self._note(_TRAINING, "train_mode", type(module).__name__, message)
 
     @diagnostic
-    def _start_counter(self, trainer: Any, module: Any, batch: Any) -> None:
+    def _plan_count(self, trainer: Any, module: Any, batch: Any) -> None:
         assert self._run is not None
-        found = scan(module, ["training_step"])
-        self._run.batch_samples = samples_in(batch)
-        if found.compiled or found.transforms or _lightning.shards_parameters(trainer, self._namespace):
-            return
-        counter = SavedBytes(leave_out=[*module.parameters(), *module.buffers()])
-        if counter.start():
-            self._run.counter = counter
+        if not scan(module, ["training_step"]).compiled and not _lightning.shards_parameters(trainer, self._namespace):
+            self._run.batch_samples = samples_in(batch)
+
+    @diagnostic
+    def _count_saved(self, module: Any, loss: Tensor, samples: int) -> None:
+        kept = saved_bytes(loss, leave_out=[*module.parameters(), *module.buffers()])
+        if kept:
+            self._ledger.bytes_per_sample = kept / samples
 
     def _put_switch_back(self, runs: Any, before: bool) -> None:
         # Where two of these meet in one Trainer, the other may have put it back already.

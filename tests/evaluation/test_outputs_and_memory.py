@@ -120,17 +120,26 @@ class TestMemory:
         quiet_trainer(callbacks=[callback]).validate(ScriptedModule(), loader(), verbose=False)
         assert callback.report.graph_bytes_avoided is None
 
-    def test_a_step_with_functional_transforms_is_left_alone(self) -> None:
-        class Transforms(ScriptedModule):
-            def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-                slope = torch.func.grad(lambda x: x.square().sum())(batch[0])
-                return super().training_step([slope], batch_idx)
+    @pytest.mark.parametrize("hook", ["training_step", "on_train_batch_start", "on_before_zero_grad", "optimizer_step"])
+    def test_functional_transforms_run_wherever_the_program_has_them(self, hook: str) -> None:
+        """They refuse to run under hooks on saved tensors: there must be none around the program's code."""
 
+        class Transforms(ScriptedModule):
+            def slope(self) -> torch.Tensor:
+                return torch.func.grad(lambda x: x.square().sum())(torch.ones(4, 8))
+
+        plain = getattr(ScriptedModule, hook)
+
+        def with_transform(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self.slope()
+            return plain(self, *args, **kwargs)
+
+        setattr(Transforms, hook, with_transform)
         callback = ls.NoGradEvaluation()
         trainer = quiet_trainer(max_epochs=1, callbacks=[callback])
         trainer.fit(Transforms(), loader(), loader())
         assert trainer.global_step == 2
-        assert callback.report.graph_bytes_avoided is None
+        assert callback.report.graph_bytes_avoided == 4 * (8 + 1) * 4
 
     def test_the_programs_own_hooks_are_left_alone(self) -> None:
         packed: list[int] = []
