@@ -13,7 +13,10 @@ import torchmetrics
 
 from lightning_speedups import _lightning
 from lightning_speedups.evaluation import rebatch
+from lightning_speedups.evaluation.walk import is_users
 from lightning_speedups.measuring import rng
+
+_LOGGING_HOOKS = ("start", "epoch_start", "batch_start", "batch_end", "epoch_end")
 
 
 class Rebatcher:
@@ -50,6 +53,7 @@ class Rebatcher:
             _lightning.shards_parameters(trainer, self._namespace)
             or (None if combined == "sequential" else f"the loaders are combined in the mode {combined!r}")
             or _counts_batches(trainer, self._loop)
+            or _acts_in_evaluation(trainer.callbacks, self._loop)
             or next((why for loader in loaders if (why := rebatch.refusal(loader, self._size)) is not None), None)
         )
         # All ranks must reach the proof, or none: it may hold collectives of the program's.
@@ -114,6 +118,20 @@ def _counts_batches(trainer: Any, loop: str) -> str | None:
         return f"Trainer({name}={limit!r}) counts batches, so that another size would mean other samples"
     if loop == "fit_validation" and trainer.overfit_batches:
         return "overfit_batches counts batches"
+    return None
+
+
+def _acts_in_evaluation(callbacks: list[Any], loop: str) -> str | None:
+    """Why the copy would not log all that the run logs: a callback of the program's, which the copy runs without."""
+    stage = "test" if loop == "test" else "validation"
+    for callback in callbacks:
+        for when in _LOGGING_HOOKS:
+            hook = f"on_{stage}_{when}"
+            if is_users(getattr(callback, hook)):
+                return (
+                    f"the callback {type(callback).__name__} acts in {hook}: what it logs there cannot be compared,"
+                    " because the comparison runs without callbacks"
+                )
     return None
 
 

@@ -25,8 +25,15 @@ def refusal(loader: Any, size: int) -> str | None:
         return "its dataset is an IterableDataset, which may form its batches itself"
     if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
         return "it has a batch sampler of its own, which decides what comes together"
-    if loader.drop_last and len(loader.sampler) % size:  # type: ignore[arg-type]
-        return f"drop_last=True would leave out other samples at {size} than at {loader.batch_size}"
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        return f"its class {type(loader).__name__} overrides __iter__, and may change batches on their way"
+    if loader.drop_last:
+        ours, users = (len(loader.sampler) % each for each in (size, loader.batch_size))  # type: ignore[arg-type]
+        if ours != users:
+            return (
+                f"drop_last=True would leave out other samples at {size} than at {loader.batch_size}: {ours} of them"
+                f" instead of {users}"
+            )
     return None
 
 
@@ -36,19 +43,30 @@ def rebuilt(loader: Any, size: int) -> Any:
 
 
 def batches_of(loader: Any, sizes: tuple[int, int]) -> tuple[list[Any], list[Any]]:
-    """The loader's first samples, read once and collated at both sizes, the last batch of each a short one if can be.
+    """Some of the loader's samples, read once and collated at both sizes, the last batch a short one if can be.
 
+    They come in blocks spread evenly over its order, since data may be sorted, and its first samples all alike.
     Draws from the random streams that the sampler and the dataset draw from; keep those before and put them back.
     """
     enough = 2 * max(sizes) + min(sizes) // 2 + 1
     # A sampler may keep a place in its order: the loader's own must stay where it is.
-    indices = list(islice(copy.deepcopy(loader.sampler), enough))
+    indices = _spread(copy.deepcopy(loader.sampler), enough, block=min(sizes))
     fetch_many = getattr(loader.dataset, "__getitems__", None)
     samples = fetch_many(indices) if callable(fetch_many) else [loader.dataset[index] for index in indices]
     first, second = (
         [loader.collate_fn(samples[start : start + size]) for start in range(0, len(samples), size)] for size in sizes
     )
     return first, second
+
+
+def _spread(order: Any, enough: int, block: int) -> list[Any]:
+    """``enough`` entries of an order, or all where there are no more: in blocks from its start to its end."""
+    if not hasattr(order, "__len__") or len(order) <= enough:
+        return list(islice(order, enough))
+    blocks, rest = divmod(enough, block)
+    starts = [number * (len(order) - rest - block) // (blocks - 1) for number in range(blocks)]
+    chosen = {start + offset for start in starts for offset in range(block)} | set(range(len(order) - rest, len(order)))
+    return [index for place, index in enumerate(order) if place in chosen]
 
 
 def disagreements(ours: Mapping[str, float], users: Mapping[str, float]) -> list[str]:

@@ -28,7 +28,7 @@ class KeyValueCache(Scaled):
 
 
 def inference_views() -> tuple[torch.Tensor, ...]:
-    """A base and views of it: a column, columns turned into rows, all bytes but the first, the bits as whole numbers."""
+    """A base and views of it: a column, columns turned into rows, bytes but the first, bits as whole numbers."""
     with torch.inference_mode():
         base = torch.arange(12, dtype=torch.float32).reshape(3, 4)
         return base, base[:, 1], base.t()[1:3], base.view(-1).view(torch.uint8)[1:], base.view(-1).view(torch.int32)

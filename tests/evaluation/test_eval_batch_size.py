@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from torchmetrics.classification import MulticlassAccuracy
 
 import lightning_speedups as ls
+from lightning_speedups.evaluation import rebatch
 from lightning_speedups.measuring import rng
 from tests.evaluation.modules import issues
 from tests.helpers import ScriptedModule, namespace, quiet_trainer
@@ -88,6 +89,14 @@ class LooksAtTheFirst(Scores):
     def _evaluate(self, batch: Any) -> None:
         if len(self.sizes) == 0:
             self.log("first", float(batch[0].sum()))
+        self.sizes.append(len(batch[0]))
+
+
+class CountsKinds(Scores):
+    """Changes with the batch size only where a batch holds both kinds: not in the first rows of sorted data."""
+
+    def _evaluate(self, batch: Any) -> None:
+        self.log("kinds", batch[1].unique().numel() ** 2 / 2.0, batch_size=len(batch[1]))
         self.sizes.append(len(batch[0]))
 
 
@@ -177,6 +186,25 @@ class TestAgreeing:
         validate(Scores(), ls.NoGradEvaluation(eval_batch_size=OURS), DataLoader(rows, USERS))
         assert len(rows.reads) == ROWS + 2 * OURS + USERS // 2 + 1
 
+    @pytest.mark.parametrize("sizes", [(10, 4), (4, 10), (1, 7), (8, 8)])
+    @pytest.mark.parametrize("n", [3, 20, 21, 25, 26, 100, 1001])
+    def test_the_proof_reads_the_same_samples_at_both_sizes_from_first_to_last(
+        self, n: int, sizes: tuple[int, int]
+    ) -> None:
+        rows = Rows(n)
+        pair = rebatch.batches_of(DataLoader(rows, sizes[1], sampler=Backwards(rows)), sizes)
+        ours, users = (torch.cat([batch[0] for batch in batches]) for batches in pair)
+        assert torch.equal(ours, users)
+        assert rows.reads == sorted(set(rows.reads), reverse=True)
+        assert len(rows.reads) == min(n, 2 * max(sizes) + min(sizes) // 2 + 1)
+        assert (rows.reads[0], rows.reads[-1]) == (n - 1, 0)
+
+    def test_drop_last_where_no_sample_or_the_same_ones_are_left_out(self) -> None:
+        for n in (40, 41):
+            module, data = Scores(), DataLoader(Rows(n), USERS, drop_last=True)
+            validate(module, ls.NoGradEvaluation(eval_batch_size=OURS), data)
+            assert module.sizes == [OURS] * 4
+
     def test_predict_keeps_its_batches(self, said: Callable[[], str]) -> None:
         results = quiet_trainer(callbacks=[ls.NoGradEvaluation(eval_batch_size=OURS)]).predict(
             Scores(), DataLoader(Rows(), USERS)
@@ -200,6 +228,13 @@ class Endless(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         rows = Rows()
         return (rows[index] for index in range(ROWS))
+
+
+class Halves(DataLoader[Any]):
+    """Changes each batch on its way to the loop."""
+
+    def __iter__(self) -> Any:
+        return ([part[::2] for part in batch] for batch in super().__iter__())
 
 
 class HandMade:
@@ -239,7 +274,11 @@ class TestRefusing:
                 lambda: DataLoader(Rows(), batch_sampler=Pairs(SequentialSampler(Rows()), 2, False)),
                 "a batch sampler of its own",
             ),
-            (lambda: DataLoader(Rows(), USERS, drop_last=True), "drop_last=True would leave out other samples"),
+            (
+                lambda: DataLoader(Rows(50), USERS, drop_last=True),
+                "drop_last=True would leave out other samples at 10 than at 4: 0 of them instead of 2",
+            ),
+            (lambda: Halves(Rows(), USERS), "its class Halves overrides __iter__"),
         ],
     )
     def test_loaders_that_cannot(self, make: Any, message: str, warned: Callable[[], str]) -> None:
@@ -249,6 +288,39 @@ class TestRefusing:
         validate(module, callback, data)
         assert max(module.sizes) <= USERS
         assert message in warned()
+
+    def test_a_metric_that_would_change_late_in_sorted_data(self, warned: Callable[[], str]) -> None:
+        rows = Rows(100)
+        rows.rows = rows.rows[rows.rows.sum(1).argsort()]
+        module = CountsKinds()
+        validate(module, ls.NoGradEvaluation(eval_batch_size=OURS), DataLoader(rows, USERS))
+        assert set(module.sizes) == {USERS}
+        assert "logged metrics change with the batch size: kinds is" in warned()
+
+    @pytest.mark.parametrize("hook", ["on_validation_start", "on_validation_batch_end", "on_validation_epoch_end"])
+    def test_callbacks_that_may_log_in_evaluation(self, hook: str, warned: Callable[[], str]) -> None:
+        def log(trainer: Any, pl_module: Any, *_: Any) -> None:
+            pl_module.log("of_a_batch", 1.0, on_epoch=True)
+
+        class Logs(pl.Callback):
+            pass
+
+        setattr(Logs, hook, lambda self, *arguments: log(*arguments))
+        for callback in (Logs(), pl.callbacks.LambdaCallback(**{hook: log})):
+            module = Scores()
+            trainer = quiet_trainer(callbacks=[callback, ls.NoGradEvaluation(eval_batch_size=OURS)])
+            trainer.validate(module, DataLoader(Rows(), USERS), verbose=False)
+            assert set(module.sizes) == {USERS, ROWS % USERS}
+            assert f"the callback {type(callback).__name__} acts in {hook}" in warned()
+
+    def test_callbacks_of_lightnings_own_and_for_other_loops_do_not_matter(self) -> None:
+        class InTesting(pl.Callback):
+            def on_test_batch_end(self, *_: Any) -> None: ...
+
+        module = Scores()
+        callbacks = [InTesting(), pl.callbacks.Timer(), ls.NoGradEvaluation(eval_batch_size=OURS)]
+        quiet_trainer(callbacks=callbacks).validate(module, DataLoader(Rows(), USERS), verbose=False)
+        assert module.sizes[0] == OURS
 
     @pytest.mark.parametrize("limits", [{"limit_val_batches": 2}, {"limit_val_batches": 0.5}, {"fast_dev_run": True}])
     def test_trainers_that_count_batches(self, limits: dict[str, Any], warned: Callable[[], str]) -> None:
