@@ -256,7 +256,7 @@ class Conductor:
             backward_runs=self._backward_runs,
             compiled=compiled[0] if compiled else None,
         )
-        decision = decide(loop, self._options.request(loop), facts)
+        decision = decide(loop, self._options.request(loop), facts, self._options.asked_through(loop))
         if decision.warning is not None:
             self._voice.warn(decision.warning)
         self._ledger.because(loop, decision.mode, decision.reason)

@@ -17,6 +17,7 @@ from lightning_speedups.evaluation.inference_tensors import InferenceTensors
 Module = TypeVar("Module", bound=nn.Module)
 Result = TypeVar("Result")
 _MODES = ("auto", "no_grad", "inference_mode")
+_RUNNING_LATER = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 
 class evaluating(Generic[Module]):
@@ -35,6 +36,7 @@ class evaluating(Generic[Module]):
     Raises:
         TypeError: for anything but a module, or where it decorates a generator or coroutine, which runs later.
         ValueError: for another mode.
+        NotImplementedError: on entering, where a part cannot be set to eval mode, as what ``torch.export`` gives.
 
     Source: ``torch.inference_mode`` and "Locally disabling gradient computation" in torch's documentation.
 
@@ -60,13 +62,14 @@ class evaluating(Generic[Module]):
 
     def __enter__(self) -> Module:
         module, inference = self._module, self._mode == "inference_mode"
-        flags = [(part, part.training) for part in module.modules()]
+        # A module frozen by torch.jit has no flag: its mode is settled.
+        flags = [(part, getattr(part, "training", None)) for part in module.modules()]
         with ExitStack() as stack:
             stack.callback(_put_back, flags)
             if inference:
                 stack.callback(InferenceTensors(module).clone_new, module)
             stack.enter_context(torch.inference_mode() if inference else torch.no_grad())
-            module.eval()
+            _to_eval(module)
             self._open.append(stack.pop_all())
         return module
 
@@ -77,7 +80,7 @@ class evaluating(Generic[Module]):
 
     def __call__(self, function: Callable[..., Result]) -> Callable[..., Result]:
         """The function, which evaluates the module whenever it is called."""
-        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        if any(runs_later(function) for runs_later in _RUNNING_LATER):
             raise TypeError(
                 f"evaluating() cannot decorate {function.__qualname__}: a generator or coroutine runs after the call"
                 " has returned. Write `with evaluating(model):` inside it, around what does not yield"
@@ -91,7 +94,22 @@ class evaluating(Generic[Module]):
         return evaluated
 
 
-def _put_back(flags: list[tuple[nn.Module, bool]]) -> None:
+def _to_eval(module: nn.Module) -> None:
+    try:
+        module.eval()
+    except NotImplementedError as error:
+        raise NotImplementedError(
+            f"evaluating() cannot set this {type(module).__name__} to eval mode ({error}): what torch.export gives"
+            " keeps the mode in which it was exported. Export it in the mode in which it is to run,"
+            " `torch.export.export(model.eval(), ...)`, and call it under `torch.no_grad()`"
+        ) from error
+
+
+def _put_back(flags: list[tuple[nn.Module, bool | None]]) -> None:
     for part, training in flags:
         # Not ``part.train(training)``, which would set the parts within it as well.
-        part.training = training
+        if training is not None:
+            part.training = training
+        elif hasattr(part, "training"):
+            # It came with the ``eval()`` of a module around it.
+            del part.training

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_speedups.evaluation.settings import STEPS, Loop, Mode
+from lightning_speedups.evaluation.settings import LOOP_NAMES, STEPS, Loop, Mode
 
 INSIDE_FIT = "Lightning validates inside fit without inference_mode, which would gain less than 2 %"
 
@@ -37,16 +37,17 @@ class Decision:
     warning: str | None = None
 
 
-def decide(loop: Loop, request: Mode | None, facts: Facts) -> Decision:
+def decide(loop: Loop, request: Mode | None, facts: Facts, asked_through: Loop | None = None) -> Decision:
     """The mode of one loop.
 
     Args:
         loop: which one.
         request: the mode that the user asked for; None for what is best.
         facts: about the module and the Trainer.
+        asked_through: the loop for which the user asked, where this one follows it.
     """
     if request is not None:
-        return _requested(loop, request, facts)
+        return _requested(loop, request, facts, asked_through or loop)
     in_fit = loop in ("fit_validation", "sanity")
     if facts.ruled_out is not None and not in_fit:
         return Decision("no_grad", f"{facts.ruled_out}: Lightning falls back from inference_mode")
@@ -59,8 +60,10 @@ def decide(loop: Loop, request: Mode | None, facts: Facts) -> Decision:
     return Decision("inference_mode", "Lightning's default outside fit")
 
 
-def _requested(loop: Loop, request: Mode, facts: Facts) -> Decision:
-    asked = f"asked for by mode={{{loop!r}: {request!r}}}"
+def _requested(loop: Loop, request: Mode, facts: Facts, asked_through: Loop) -> Decision:
+    asked = f"asked for by mode={{{asked_through!r}: {request!r}}}"
+    if asked_through != loop:
+        asked += f", which {LOOP_NAMES[loop]} follows"
     if request == "no_grad":
         return Decision("no_grad", asked)
     if facts.ruled_out is not None:

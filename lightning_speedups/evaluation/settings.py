@@ -48,8 +48,11 @@ class Options:
 
     def request(self, loop: Loop) -> Mode | None:
         """The mode asked for; the sanity check follows validation inside fit unless it has its own."""
-        asked = self.requests.get(loop)
-        return self.requests.get("fit_validation") if asked is None and loop == "sanity" else asked
+        return self.requests.get(self.asked_through(loop))
+
+    def asked_through(self, loop: Loop) -> Loop:
+        """The loop whose entry in ``mode`` decides on this one."""
+        return "fit_validation" if loop == "sanity" and loop not in self.requests else loop
 
 
 def checked_modes(mode: Any) -> dict[Loop, Mode]:

@@ -276,6 +276,14 @@ class TestWhichModeIsOn:
             def validation_step(self, batch: Any, batch_idx: int) -> None:
                 seen["sanity" if self.trainer.sanity_checking else "fit"] = torch.is_inference_mode_enabled()
 
+        follows = ls.NoGradEvaluation(mode={"fit_validation": "inference_mode"})
+        quiet_trainer(max_epochs=1, callbacks=[follows], num_sanity_val_steps=1).fit(
+            ScriptedModule(), loader(), loader()
+        )
+        asked = "asked for by mode={'fit_validation': 'inference_mode'}"
+        assert follows.report.reasons["fit_validation"] == asked
+        assert follows.report.reasons["sanity"] == f"{asked}, which the sanity check follows"
+
         callback = ls.NoGradEvaluation(mode={"fit_validation": "inference_mode", "sanity": "no_grad"})
         trainer = quiet_trainer(max_epochs=1, callbacks=[callback], num_sanity_val_steps=1)
         trainer.fit(Sees(), loader(), loader())

@@ -147,6 +147,30 @@ def test_a_compiled_module() -> None:
     assert flags(module) == before
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_module_frozen_by_jit_has_no_flags_to_set() -> None:
+    module = nn.Sequential(net(), torch.jit.freeze(torch.jit.script(nn.Sequential(nn.Linear(4, 1)).eval())))
+    with ls.evaluating(module[1]) as frozen:
+        assert state() == (False, False)
+        assert frozen(torch.ones(1, 4)).shape == (1, 1)
+    with ls.evaluating(module):
+        assert not module[0].training
+    assert module[0].training
+    assert not hasattr(module[1], "training")
+
+
+def test_an_exported_module_is_refused_with_what_to_do() -> None:
+    exported = torch.export.export(nn.Linear(4, 1), (torch.ones(1, 4),)).module()
+    before = flags(exported)
+    with (
+        pytest.raises(NotImplementedError, match=r"Export it in the mode in which it is to run, `torch\.export"),
+        ls.evaluating(exported),
+    ):
+        pass
+    assert flags(exported) == before
+    assert state() == (True, False)
+
+
 def test_a_module_whose_eval_fails_is_left_as_it_was() -> None:
     class Refuses(nn.Linear):
         def train(self, mode: bool = True) -> Any:
@@ -179,7 +203,10 @@ def test_what_runs_after_the_call_has_returned_is_refused() -> None:
 
     async def later() -> None: ...
 
-    for function in (batches, later):
+    async def batches_later() -> Any:
+        yield 1
+
+    for function in (batches, later, batches_later):
         decorate: Callable[..., Any] = ls.evaluating(net())
         with pytest.raises(TypeError, match=r"Write `with evaluating\(model\):` inside it"):
             decorate(function)
