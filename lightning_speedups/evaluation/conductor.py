@@ -208,7 +208,7 @@ class Conductor:
         watch = run.watch
         if watch is not None:
             run.unsettled = watch, {}
-            if watch.inference and isinstance(error, RuntimeError) and "grad" in str(error):
+            if watch.inference and isinstance(error, RuntimeError) and _is_about_gradients(str(error)):
                 self._voice.warn(
                     f"{STEPS[watch.loop]} may have failed because inference_mode allows no gradients; if so, run it"
                     f" with NoGradEvaluation(mode={{{watch.loop!r}: 'no_grad'}})"
@@ -370,6 +370,10 @@ class Conductor:
 
     def _note(self, loop: str, kind: Kind, where: str, message: str) -> None:
         self._keep(loop, EvaluationIssue(kind, where, message))
+
+
+def _is_about_gradients(message: str) -> bool:
+    return "grad" in message or "nference tensor" in message
 
 
 def _loop_of(trainer: Any) -> Loop:

@@ -20,7 +20,7 @@ from torch import nn
 
 from lightning_speedups import _torch
 from lightning_speedups.evaluation import source
-from lightning_speedups.evaluation.walk import is_users
+from lightning_speedups.evaluation.walk import MODULE_PARTS, is_users
 
 # Reached from outside of the step: by Lightning, or by calling a module.
 _ALWAYS = ("forward", "__call__")
@@ -75,7 +75,7 @@ def scan(module: nn.Module, entry_points: Iterable[str], others: Iterable[object
         reader.reach(name)
     for other in others:
         for name in names:
-            for function in _functions(getattr(type(other), name, None)):
+            for function in _functions(getattr(other, name, None)):
                 if is_users(function):
                     reader.add(function, type(other).__name__, name)
     reader.read()
@@ -92,6 +92,7 @@ class _Reader:
         self._reached: set[str] = set()
         self._seen: set[types.CodeType] = set()
         self._queue: list[tuple[types.FunctionType, str, str]] = []
+        self._parts = {id(part) for part in module.modules()}
         for name, part in module.named_modules():
             self._know_module(part, name or type(part).__name__)
         for builder in _BUILDERS:
@@ -141,11 +142,25 @@ class _Reader:
         if turned_on is not None:
             decorated = inspect.unwrap(function)
             self.found.needs.append(Need(turned_on, shown, source.place_of(decorated, None)))
-        elif isinstance(value, types.ModuleType) and is_users(value):
-            for inner in names & set(vars(value)):
-                self._use(vars(value)[inner], inner)
-        elif value is not None:
+        elif value is None:
+            for imported in source.imported_as(function, name):
+                self._follow_module(imported, names, set())
+        elif isinstance(value, types.ModuleType):
+            self._follow_module(value, names, set())
+        else:
             self._use(value, name)
+
+    def _follow_module(self, module: types.ModuleType, names: set[str], seen: set[str]) -> None:
+        """What a function names of a module's, and of the modules within it, as in ``package.module.function``."""
+        if not is_users(module) or module.__name__ in seen:
+            return
+        seen.add(module.__name__)
+        for name in names & set(vars(module)):
+            value = vars(module)[name]
+            if isinstance(value, types.ModuleType):
+                self._follow_module(value, names, seen)
+            else:
+                self._use(value, name)
 
     def _use(self, value: Any, name: str) -> None:
         """A global or closed-over value that a function names."""
@@ -175,7 +190,7 @@ class _Reader:
             if name in ("_forward_hooks", "_forward_pre_hooks"):
                 for hook in value.values():
                     self._know_value(hook, "forward", cls.__name__)
-            elif not name.startswith("_") or callable(value):
+            elif name not in MODULE_PARTS:
                 self._know_value(value, name, cls.__name__)
 
     def _know_value(self, value: Any, name: str, owner: str, depth: int = 2) -> None:
@@ -185,6 +200,12 @@ class _Reader:
         for function in _functions(value):
             if is_users(function):
                 self._callables.setdefault(name, []).append((function, owner))
+        if isinstance(value, nn.Module):
+            # In a list, an object or a global: where ``named_modules`` does not see it.
+            for inner, part in value.named_modules():
+                if id(part) not in self._parts:
+                    self._parts.add(id(part))
+                    self._know_module(part, f"{name}.{inner}" if inner else name)
         if depth == 0 or isinstance(value, type | types.FunctionType | nn.Module):
             return
         inside: Iterable[tuple[str, Any]] = ()
@@ -228,7 +249,7 @@ def _functions(value: Any) -> Iterator[types.FunctionType]:
     """The Python functions behind a callable: unwrapped from methods, partials, properties and decorators."""
     if isinstance(value, property | functools.cached_property):
         value = value.fget if isinstance(value, property) else value.func
-    if isinstance(value, functools.partial):
+    if isinstance(value, functools.partial | functools.partialmethod):
         value = value.func
     if isinstance(value, staticmethod | classmethod | types.MethodType):
         value = value.__func__

@@ -139,6 +139,14 @@ def outer_value(function: types.FunctionType, name: str) -> Any:
     return function.__globals__.get(name)
 
 
+def imported_as(function: types.FunctionType, name: str) -> list[types.ModuleType]:
+    """The loaded modules that ``name`` may mean where a function imports it itself, relative imports included."""
+    package = function.__globals__.get("__package__") or ""
+    parents = [package.rsplit(".", up)[0] for up in range(package.count(".") + 1)] if package else []
+    found = (sys.modules.get(each) for each in (name, *(f"{parent}.{name}" for parent in parents)))
+    return [module for module in found if isinstance(module, types.ModuleType)]
+
+
 def parsed(function: types.FunctionType) -> ast.AST | None:
     """The function's syntax tree, its lines counted from its own first; None where there is no source."""
     lines = _lines_of(function)

@@ -26,7 +26,7 @@ _FRAMEWORKS = frozenset(
     | {"pytorch_lightning", "torchmetrics"}
     | sys.stdlib_module_names
 ) - {"__main__"}
-_MODULE_PARTS = frozenset(vars(nn.Module()))
+MODULE_PARTS = frozenset(vars(nn.Module()))
 _HEAP_TYPE = 1 << 9
 LRU_CACHE = type(functools.lru_cache(len))
 _PLAIN = (str, bytes, int, float, complex, type(None), type)
@@ -86,7 +86,7 @@ def _attributes(part: nn.Module) -> Iterator[tuple[str, Any, Callable[[Any], Non
     for key, tensor in [pair for named in own for pair in named(recurse=False, remove_duplicate=False)]:
         yield key, tensor, partial(setattr, part, key)
     for key, value in list(vars(part).items()):
-        if key not in _MODULE_PARTS and not isinstance(value, _PLAIN):
+        if key not in MODULE_PARTS and not isinstance(value, _PLAIN):
             yield key, value, partial(setattr, part, key)
 
 

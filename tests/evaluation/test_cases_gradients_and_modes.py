@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from torchmetrics import Metric
 
 import lightning_speedups as ls
+import tests.evaluation.attacks
 from tests.evaluation.modules import AsAttribute, Force, issues
 from tests.helpers import ScriptedModule, loader, namespace, quiet_trainer
 
@@ -111,6 +113,49 @@ class InAMetric(Force):
         return self.slope(x)
 
 
+class ByADottedModule(Force):
+    def forces(self, x: torch.Tensor) -> torch.Tensor:
+        return tests.evaluation.attacks.slope(self.linear, x)
+
+
+class ByALocalImport(Force):
+    def forces(self, x: torch.Tensor) -> torch.Tensor:
+        from tests.evaluation.attacks import slope as steepness
+
+        return steepness(self.linear, x)
+
+
+class ByALocalRelativeImport(Force):
+    def forces(self, x: torch.Tensor) -> torch.Tensor:
+        from .attacks import slope as steepness
+
+        return steepness(self.linear, x)
+
+
+class ByAPrivateObject(Force):
+    def __init__(self) -> None:
+        super().__init__()
+        self._attack = tests.evaluation.attacks.Attack()
+
+    def forces(self, x: torch.Tensor) -> torch.Tensor:
+        return self._attack.step(self.linear, x)
+
+
+class ByATeacherInAList(Force):
+    """The teacher is kept out of the module's parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._teachers = [(nn.Sequential(Potential()),)]
+
+    def forces(self, x: torch.Tensor) -> torch.Tensor:
+        return self._teachers[0][0](x)
+
+
+class ByAPartialMethod(Force):
+    forces = functools.partialmethod(lambda self, x: residual(self.linear, x))
+
+
 def from_a_text() -> type[Force]:
     """A class whose source is nowhere."""
     made: dict[str, Any] = {"Base": Force, "torch": torch}
@@ -126,10 +171,49 @@ def from_a_text() -> type[Force]:
 
 
 KINDS = [Force, InASubmodule, MadeLate, ByAFunction, ByAJacobian, AdaptsAtTestTime, InAMetric, from_a_text()]
+KINDS += [ByADottedModule, ByALocalImport, ByALocalRelativeImport, ByAPrivateObject, ByATeacherInAList]
+KINDS += [ByAPartialMethod]
+
+
+class OutOfSight(Force):
+    """Calls what no reader of the source can find."""
+
+    def forces(self, x: torch.Tensor) -> torch.Tensor:
+        return getattr(tests.evaluation.attacks, "slo" + "pe")(self.linear, x)
+
+
+class AsksAnInferenceTensor(Force):
+    """Fails under inference_mode with another message."""
+
+    def forces(self, x: torch.Tensor) -> torch.Tensor:
+        assert torch.ones(1)._version == 0
+        return x
 
 
 class TestStepsThatNeedGradients:
     """EV-02: they work in validate, test and predict as they do inside fit, and it is said why."""
+
+    @pytest.mark.parametrize("kind", [OutOfSight, AsksAnInferenceTensor])
+    @pytest.mark.parametrize("loop", ["validate", "test", "predict"])
+    def test_where_none_was_found_and_the_step_fails_the_cure_is_named(
+        self, kind: type[Force], loop: str, warned: Callable[[], str]
+    ) -> None:
+        trainer = quiet_trainer(callbacks=[ls.NoGradEvaluation()])
+        with pytest.raises(RuntimeError, match=r"does not require grad|Inference tensors"):
+            getattr(trainer, loop)(kind(), loader())
+        assert warned().count(f"mode={{{loop!r}: 'no_grad'}}") == 1
+
+        trainer = quiet_trainer(callbacks=[ls.NoGradEvaluation(mode={loop: "no_grad"})])
+        getattr(trainer, loop)(kind(), loader())
+
+    def test_a_callback_made_of_functions_is_read_too(self) -> None:
+        def attack(trainer: Any, pl_module: Any, batch: Any, *_: Any) -> None:
+            residual(pl_module.linear, batch[0])
+
+        callback = ls.NoGradEvaluation()
+        others = [callback, namespace().callbacks.LambdaCallback(on_test_batch_start=attack)]
+        quiet_trainer(callbacks=others).test(AsAttribute(), loader(), verbose=False)
+        assert callback.report.modes == {"test": "no_grad"}
 
     @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
     @pytest.mark.parametrize("loop", ["validate", "test", "predict"])
