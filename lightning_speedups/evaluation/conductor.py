@@ -235,10 +235,9 @@ class Conductor:
         found = scan(module, [STEPS[loop], *(f"{prefix}_{when}" for when in _HOOKS)], trainer.callbacks)
         self._run.found = found
         for need in found.needs:
-            message = (
-                f"{STEPS[loop]} needs gradients: {need} -> no_grad, with gradients only where your code turns them on."
-                " Give torch.autograd.grad create_graph=self.training, so that evaluation keeps no graph"
-            )
+            message = f"{STEPS[loop]} may need gradients: {need} -> no_grad, with gradients where your code wants them"
+            if need.what == "torch.autograd.grad":
+                message += ". Give it create_graph=self.training, so that evaluation keeps no graph"
             self._note(loop, "needs_gradients", f"{need.function} ({need.place})", message)
         for where in found.into_train_mode:
             message = (

@@ -81,7 +81,7 @@ def _compiled(name: str) -> str:
 
 def _needs(loop: Loop, facts: Facts) -> str | None:
     if facts.need is not None:
-        return f"{STEPS[loop]} needs gradients: {facts.need}"
+        return f"{STEPS[loop]} may need gradients: {facts.need}"
     if facts.backward_runs:
         times = "once" if facts.backward_runs == 1 else f"{facts.backward_runs} times"
         return f"{STEPS[loop]} may need gradients: validation inside fit ran autograd {times}"

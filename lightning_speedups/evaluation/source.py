@@ -76,7 +76,7 @@ def calls_for_gradients(function: types.FunctionType) -> list[Call]:
         return _by_names(names, known)
     local = _imports_in(node)
     offset = function.__code__.co_firstlineno - 1
-    found = [needed for part in ast.walk(node) if (needed := _needed(part, function, local)) is not None]
+    found = [needed for part in _run_in_evaluation(node) if (needed := _needed(part, function, local)) is not None]
     return [Call(what, line + offset, transform) for what, line, transform in found]
 
 
@@ -241,13 +241,38 @@ def _switched_on(name: str, argument: ast.expr | None) -> bool:
     towards = _SWITCHES[name]
     if argument is None:
         return towards
-    if isinstance(argument, ast.Constant):
-        return bool(argument.value) is towards
-    return name != "inference_mode"
+    known = _truth(argument)
+    return name != "inference_mode" if known is None else known is towards
 
 
 def _is_false(value: ast.expr | None) -> bool:
-    return value is None or (isinstance(value, ast.Constant) and not value.value)
+    return value is None or _truth(value) is False
+
+
+def _truth(expression: ast.expr) -> bool | None:
+    """Whether an expression holds in evaluation, where ``self.training`` does not; None where only a run can tell."""
+    if isinstance(expression, ast.Constant):
+        return bool(expression.value)
+    if isinstance(expression, ast.Attribute) and expression.attr == "training":
+        return False if isinstance(expression.value, ast.Name) and expression.value.id == "self" else None
+    if isinstance(expression, ast.UnaryOp) and isinstance(expression.op, ast.Not):
+        inner = _truth(expression.operand)
+        return None if inner is None else not inner
+    if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.And):
+        return False if any(_truth(part) is False for part in expression.values) else None
+    return None
+
+
+def _run_in_evaluation(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a syntax tree, without the branches that only training takes."""
+    yield node
+    for name, value in ast.iter_fields(node):
+        decides = isinstance(node, ast.If | ast.IfExp) and name in ("body", "orelse")
+        if decides and _truth(node.test) is (name == "orelse"):  # type: ignore[attr-defined]
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, ast.AST):
+                yield from _run_in_evaluation(part)
 
 
 def _resolved(expression: ast.expr, function: types.FunctionType, local: dict[str, Any]) -> Any:

@@ -106,6 +106,18 @@ class Looks(pl.Callback):  # type: ignore[misc]
         self._note("after", pl_module)
 
 
+def test_advice_about_autograd_grad_is_given_to_those_who_call_it(said: Callable[[], str]) -> None:
+    class Adapts(Force):
+        def forces(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad():
+                self.linear(x).sum().backward(inputs=[self.linear.bias])
+            return x
+
+    quiet_trainer(callbacks=[ls.NoGradEvaluation()]).test(Adapts(), loader(), verbose=False)
+    assert "test_step may need gradients: .backward() in Adapts.forces" in said()
+    assert "create_graph" not in said()
+
+
 class TestGradients:
     def test_a_step_that_changes_them_is_named(self, warned: Callable[[], str]) -> None:
         callback = ls.NoGradEvaluation()

@@ -224,7 +224,7 @@ class TestStepsThatNeedGradients:
         found = results[-1] if loop == "predict" else module.found
         assert found.abs().sum() > 0
         assert callback.report.modes == {loop: "no_grad"}
-        assert "needs gradients" in callback.report.reasons[loop]
+        assert "may need gradients" in callback.report.reasons[loop]
         assert len(issues(callback, "needs_gradients")) >= 1
 
     @pytest.mark.parametrize("kind", [Force, InASubmodule, ByAFunction])
@@ -235,7 +235,7 @@ class TestStepsThatNeedGradients:
     def test_the_place_is_named_and_the_graph_that_need_not_be_kept(self, said: Callable[[], str]) -> None:
         quiet_trainer(callbacks=[ls.NoGradEvaluation()]).test(Force(), loader(), verbose=False)
         line = Force.forces.__code__.co_firstlineno + 4
-        assert f"test_step needs gradients: torch.autograd.grad in Force.forces, modules.py:{line}" in said()
+        assert f"test_step may need gradients: torch.autograd.grad in Force.forces, modules.py:{line}" in said()
         assert "create_graph=self.training" in said()
 
     def test_what_source_does_not_show_validation_inside_fit_does(self) -> None:
@@ -270,7 +270,7 @@ class TestStepsThatNeedGradients:
         callback = ls.NoGradEvaluation(mode={"test": "inference_mode"})
         with pytest.raises(RuntimeError, match="does not require grad"):
             quiet_trainer(callbacks=[callback]).test(Force(), loader(), verbose=False)
-        assert "test_step needs gradients" in warned()
+        assert "test_step may need gradients" in warned()
         assert "NoGradEvaluation(mode={'test': 'no_grad'})" in warned()
 
     def test_gradients_that_only_training_needs_keep_lightnings_mode(self) -> None:

@@ -28,7 +28,7 @@ ON = Facts(inference_mode=True)
         (ON, None, "inference_mode", "Lightning's default outside fit"),
         (Facts(inference_mode=False), "no_grad", "no_grad", "asked for"),
         (Facts(inference_mode=False), "inference_mode", "inference_mode", "asked for"),
-        (Facts(True, need="x in y"), None, "no_grad", "needs gradients: x in y"),
+        (Facts(True, need="x in y"), None, "no_grad", "may need gradients: x in y"),
         (Facts(True, backward_runs=1), None, "no_grad", "validation inside fit ran autograd once"),
         (Facts(True, compiled="f"), None, "no_grad", "compiled module found (f)"),
         (Facts(False, ruled_out="the strategy is FSDP"), "inference_mode", "no_grad", "the strategy is FSDP"),
@@ -116,12 +116,28 @@ def in_an_inner_function(x: Any) -> Any:
     return inner()
 
 
+def unless_in_training(self: nn.Module, x: torch.Tensor) -> Any:
+    if not self.training:
+        return torch.autograd.grad(x.sum(), x)
+    return x
+
+
+def by_leaving_inference_mode_in_evaluation(self: nn.Module, x: torch.Tensor) -> Any:
+    with torch.inference_mode(self.training):
+        return x
+
+
+def in_training_of_another(other: nn.Module, x: torch.Tensor) -> Any:
+    with torch.set_grad_enabled(other.training):
+        return x
+
+
 by_lambda = lambda x: torch.autograd.grad(x.sum(), x)  # noqa: E731
 
 NEEDS = [
     *(by_module_name, by_another_name, by_an_import, by_an_import_inside, by_backward, by_enabling, by_a_flag),
     *(by_attribute, by_keyword, by_leaving_inference_mode, by_a_transform, by_a_full_name, in_an_inner_function),
-    by_lambda,
+    *(by_lambda, unless_in_training, by_leaving_inference_mode_in_evaluation, in_training_of_another),
 ]
 
 
@@ -154,7 +170,18 @@ def of_other_libraries(grad: Callable[..., Any], func: Any) -> Any:
     return func.map(grad(1))
 
 
-@pytest.mark.parametrize("function", [reads_gradients, turns_off, makes_without, of_other_libraries])
+def in_training_only(self: nn.Module, x: torch.Tensor) -> Any:
+    with torch.set_grad_enabled(self.training), torch.inference_mode(not self.training):
+        x.requires_grad = self.training
+        slope = torch.autograd.grad(x.sum(), x) if self.training and x.ndim else None
+    if self.training:
+        x.sum().backward()
+    elif self.training:
+        x.requires_grad_()
+    return slope
+
+
+@pytest.mark.parametrize("function", [reads_gradients, turns_off, makes_without, of_other_libraries, in_training_only])
 def test_what_needs_none_is_left_alone(function: Any) -> None:
     assert source.calls_for_gradients(function) == []
 
