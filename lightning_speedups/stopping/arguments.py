@@ -61,9 +61,9 @@ def checked_options(callback: Any, check_on_train_epoch_end: bool | None) -> Non
 
 
 def checked_flags(**flags: Any) -> None:
-    """Refuse what is not a bool where one is meant: a string would count as true."""
+    """Refuse what is neither a bool nor 0 or 1 where a bool is meant: a string would count as true."""
     for name, value in flags.items():
-        if not isinstance(value, bool):
+        if not (isinstance(value, (bool, int)) and value in (0, 1)):
             raise ValueError(f"`{name}` must be True or False, got {value!r}")
 
 
@@ -102,8 +102,7 @@ def settings_for(callback: Any) -> list[Settings]:
 
 def checked_min_delta(min_delta: Any) -> float:
     """``min_delta`` as given, before the stock class turns its sign."""
-    number("min_delta", min_delta, low=0.0)
-    return float(min_delta)
+    return number("min_delta", min_delta, low=0.0)
 
 
 def _per_metric(name: str, value: Any, count: int) -> Sequence[float | None]:

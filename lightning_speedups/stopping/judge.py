@@ -13,8 +13,6 @@ from lightning_speedups.stopping.report import Check
 from lightning_speedups.stopping.rules import Clock, Combine, Track, Verdict, combined
 from lightning_speedups.stopping.settings import Settings
 
-_UNJUDGED = Verdict(False, False, "none", "no check yet")
-
 
 class Judge:
     """Feeds each metric's values to its track and puts the verdicts together.
@@ -29,7 +27,6 @@ class Judge:
         self.combine = combine
         self.history: list[Check] = []
         self.best_epoch: int | None = None
-        self._verdicts = [_UNJUDGED] * len(self.tracks)
 
     @property
     def best(self) -> float | None:
@@ -63,13 +60,13 @@ class Judge:
         for index, (track, value) in enumerate(zip(self.tracks, values, strict=True)):
             if value is None:
                 continue
-            self._verdicts[index] = track.observe(value, at, train_loss, rounded)
+            verdict = track.observe(value, at, train_loss, rounded)
             if index == 0:
-                first_improved = self._verdicts[0].improved
+                first_improved = verdict.improved
         if first_improved:
             self.best_epoch = epoch
         self.history.append(Check(epoch=epoch, step=at.step, values=tuple(values), improved=first_improved))
-        return replace(combined(self._verdicts, self.combine), improved=first_improved)
+        return replace(combined([track.standing for track in self.tracks], self.combine), improved=first_improved)
 
     def state_dict(self) -> dict[str, Any]:
         """History in tensors and plain types."""

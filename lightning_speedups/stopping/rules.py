@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from lightning_speedups.stopping.prechelt import Strips, generalization_loss, progress_quotient, training_progress
@@ -59,6 +59,7 @@ class Track:
         self.strips = Strips(settings.rule_strip)
         self.rule_verdict: Reason = "none"
         self.rule_value = 0.0
+        self.standing = Verdict(False, False, "none", "no check yet")
 
     @property
     def direction(self) -> int:
@@ -78,7 +79,7 @@ class Track:
         train_loss: float | None = None,
         rounded: Callable[[float], float] = float,
     ) -> Verdict:
-        """Judge the next value.
+        """Judge the next value; a value that is not counted leaves the verdict before it standing.
 
         Args:
             value: the metric.
@@ -89,6 +90,10 @@ class Track:
         Raises:
             ValueError: where ``rule="pq"`` gets no training loss.
         """
+        self.standing = self._observe(value, at, train_loss, rounded)
+        return self.standing
+
+    def _observe(self, value: float, at: Clock, train_loss: float | None, rounded: Callable[[float], float]) -> Verdict:
         if not self._started(at):
             self.anchor = at
             return Verdict(False, False, "none", f"not judged before {_words(self.settings.start_from)}")
@@ -126,6 +131,7 @@ class Track:
             "strips": {key: value for key, value in asdict(self.strips).items() if key != "length"},
             "rule_verdict": self.rule_verdict,
             "rule_value": self.rule_value,
+            "standing": asdict(self.standing),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -138,6 +144,7 @@ class Track:
         self.non_finite_run = state["non_finite_run"]
         self.strips = Strips(self.settings.rule_strip, **state["strips"])
         self.rule_verdict, self.rule_value = state["rule_verdict"], state["rule_value"]
+        self.standing = Verdict(**state["standing"])
 
     def _started(self, at: Clock) -> bool:
         if self.settings.start_from is None:
@@ -157,7 +164,7 @@ class Track:
             return Verdict(False, True, "non_finite", f"{run}; best before it {_shown(self.best)}")
         if policy == "count":
             return None
-        return Verdict(False, False, "none", f"{run}: not counted")
+        return replace(self.standing, improved=False, message=f"{run}: not counted; {_first(self.standing.message)}")
 
     def _smoothed(self, value: float) -> float:
         weight = self.settings.smoothing
@@ -274,6 +281,11 @@ def combined(verdicts: Sequence[Verdict], how: Combine) -> Verdict:
         return Verdict(verdicts[0].improved, False, "none", "; ".join(verdict.message for verdict in verdicts))
     message = "; ".join(verdict.message for verdict in deciding)
     return Verdict(verdicts[0].improved, True, deciding[0].reason, message)
+
+
+def _first(message: str) -> str:
+    """What a standing verdict said before further values that are not counted were put in front of it."""
+    return message.rpartition(": not counted; ")[2]
 
 
 def _shown(value: float | None) -> str:

@@ -57,14 +57,24 @@ class Settings:
             )
         if self.smoothing is not None:
             number("smoothing", self.smoothing, low=0.0, high=1.0, open_ends=True)
-        for field in ("baseline", "stopping_threshold", "divergence_threshold"):
+        if self.baseline is not None:
+            number("baseline", self.baseline)
+        for field in ("stopping_threshold", "divergence_threshold"):
             if getattr(self, field) is not None:
-                number(field, getattr(self, field))
+                threshold(field, getattr(self, field))
+        self._hold_plain_numbers()
         if self.nan_patience is not None:
             whole("nan_patience", self.nan_patience, low=1)
         whole("rule_strip", self.rule_strip, low=1)
         self._check_alpha()
         self._check_start()
+
+    def _hold_plain_numbers(self) -> None:
+        # A tensor or a number of numpy would spread into every sum, and from there into checkpoints.
+        for field in ("patience", "min_delta", "baseline", "stopping_threshold", "divergence_threshold"):
+            value = getattr(self, field)
+            if value is not None and type(value) is not int:
+                object.__setattr__(self, field, float(value))
 
     def _check_patience(self) -> None:
         if self.patience_unit in ("checks", "steps"):
@@ -110,15 +120,20 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"`{name}` can be {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-def number(name: str, value: Any, low: float | None = None, high: float | None = None, open_ends: bool = False) -> None:
-    """Refuse what is not a finite real number between ``low`` and ``high``."""
-    real = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if open_ends:
-        inside = real and (low is None or value > low) and (high is None or value < high)
-    else:
-        inside = real and (low is None or value >= low) and (high is None or value <= high)
-    if inside:
-        return
+def number(
+    name: str, value: Any, low: float | None = None, high: float | None = None, open_ends: bool = False
+) -> float:
+    """``value`` as a float; refuses what is not a finite real number between ``low`` and ``high``.
+
+    Numbers of numpy and tensors of one element count, strings and bools do not.
+    """
+    real = _as_float(value)
+    finite = real is not None and math.isfinite(real)
+    if real is not None and finite:
+        if open_ends and (low is None or real > low) and (high is None or real < high):
+            return real
+        if not open_ends and (low is None or real >= low) and (high is None or real <= high):
+            return real
     words = []
     if low is not None:
         words.append(f"{'above' if open_ends else 'at least'} {low:g}")
@@ -128,8 +143,26 @@ def number(name: str, value: Any, low: float | None = None, high: float | None =
     raise ValueError(f"`{name}` must be a finite number{span}, got {value!r}")
 
 
+def threshold(name: str, value: Any) -> float:
+    """``value`` as a float; refuses what is not a real number. An infinite threshold is one that is never reached."""
+    real = _as_float(value)
+    if real is None or math.isnan(real):
+        raise ValueError(f"`{name}` must be a number, got {value!r}")
+    return real
+
+
+def _as_float(value: Any) -> float | None:
+    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        # A tensor or an array of several elements.
+        return None
+
+
 def whole(name: str, value: Any, low: int, hint: str = "") -> None:
     """Refuse what is not a whole number of at least ``low``."""
-    integral = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
-    if not integral or value < low:
+    real = _as_float(value)
+    if real is None or not real.is_integer() or real < low:
         raise ValueError(f"`{name}` must be a whole number of at least {low}, got {value!r}{hint}")

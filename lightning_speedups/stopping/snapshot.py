@@ -85,9 +85,15 @@ def copy_into(module: nn.Module, tensors: dict[str, Tensor]) -> tuple[str, ...]:
     misfits = []
     with torch.no_grad():
         for name, value in tensors.items():
-            if name in present and local_part(present[name]).shape == value.shape:
-                local_part(present[name]).copy_(value)
-            else:
+            if name not in present or local_part(present[name]).shape != value.shape:
+                misfits.append(name)
+                continue
+            own = local_part(present[name])
+            # An expanded buffer, such as a table of positions, shares memory between its elements: torch lets nobody
+            # write to it, and as a rule nobody has.
+            if 0 not in own.stride() or own.numel() <= 1:
+                own.copy_(value)
+            elif not torch.equal(own.cpu(), value):
                 misfits.append(name)
     return tuple(misfits)
 

@@ -12,11 +12,17 @@ _SAME_WORD = 0.75
 # Words that differ by a letter or two and yet name different things.
 # fmt: off
 _DISTINCT_WORDS = frozenset({
-    "mae", "mse", "rmse", "msle", "rmsle", "mape", "smape", "wmape", "map", "psnr", "ssim", "macro", "micro",
-    "max", "min", "mean", "median", "best", "test", "last", "train", "trains", "first", "class", "clean",
-    "precision", "recall", "left", "right", "source", "sources", "target", "targets",
+    "acc", "bacc", "macc", "auc", "auroc", "aupr", "ap", "map", "mar", "iou", "miou", "dice", "f1", "mcc",
+    "mae", "mse", "rmse", "nrmse", "msle", "rmsle", "mape", "smape", "wmape", "psnr", "snr", "sdr", "sdri",
+    "sisdr", "ssim", "msssim", "fid", "kid", "lpips", "nll", "elbo", "ppl", "bpc", "bpd", "kl", "bce", "ce",
+    "ece", "ter", "per", "wer", "cer", "mer", "wil", "wip", "bleu", "rouge", "macro", "micro", "max", "min",
+    "mean", "median", "std", "best", "test", "last", "first", "train", "trains", "eval", "class", "clean",
+    "precision", "recall", "left", "right", "source", "sources", "target", "targets", "loss", "losses",
 })
 # fmt: on
+
+# Words for the same stage.
+_SAME_STAGE = frozenset({"val", "valid", "validation"})
 
 
 def misspelling(monitor: str, keys: Iterable[str]) -> str | None:
@@ -51,11 +57,22 @@ def _same_but_mistyped(monitor: str, key: str) -> bool:
 
 
 def _mistyped_word(typed: str, meant: str) -> bool:
+    if {typed, meant} <= _SAME_STAGE:
+        return True
     if min(len(typed), len(meant)) < 3 or re.sub(r"\D", "", typed) != re.sub(r"\D", "", meant):
         return False
     if typed in _DISTINCT_WORDS and meant in _DISTINCT_WORDS:
         return False
+    if _undoubled(typed) == _undoubled(meant) or sorted(typed) == sorted(meant):
+        return True
+    # A letter in front makes another metric (snr and psnr, iou and miou), as does another letter in a short name.
+    if typed.endswith(meant) or meant.endswith(typed) or len(typed) == len(meant) < 5:
+        return False
     return difflib.SequenceMatcher(None, typed, meant).ratio() >= _SAME_WORD
+
+
+def _undoubled(word: str) -> str:
+    return re.sub(r"(.)\1+", r"\1", word)
 
 
 def _words(name: str) -> list[str]:

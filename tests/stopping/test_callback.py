@@ -1,5 +1,7 @@
 """EarlyStopping in a real Trainer: what the public cases do not cover."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -272,7 +274,7 @@ def test_a_run_in_which_no_check_can_happen_is_told(arguments, settings, words):
         ({"min_delta": None}, "None"),
         ({"min_delta": 5, "min_delta_mode": "rel"}, "share"),
         ({"strict": "no"}, "'no'"),
-        ({"restore_best": 1}, "True or False"),
+        ({"restore_best": "yes"}, "True or False"),
         ({"combine": "both"}, "'both'"),
         ({"snapshot": "cloud"}, "'disk'"),
         ({"on_resume": "merge"}, "'reset'"),
@@ -293,6 +295,25 @@ def test_a_wrong_argument_is_refused_when_it_is_given(wrong, words):
         ls.EarlyStopping(**{"monitor": "val_loss", **wrong})
     assert words in str(error.value)
     assert str(error.value).startswith("EarlyStopping: ")
+
+
+def test_a_value_that_is_not_counted_does_not_withdraw_a_held_stop(said):
+    curve = [1.0, 2.0, 2.0, 2.0, 2.0, math.nan, 0.5]
+    callback = ls.EarlyStopping("val_loss", patience=2, nan_policy="ignore")
+    trainer = fit(ScriptedModule(curve), callback, min_epochs=6)
+    assert trainer.current_epoch == 6
+    assert "withdrawn" not in said()
+
+
+def test_a_value_that_is_not_counted_does_not_hold_up_the_other_metrics():
+    class Two(ScriptedModule):
+        def on_validation_epoch_end(self):
+            self.log("a", [1.0, 1.0, math.nan][min(self.checks, 2)])
+            self.log("b", [2.0, 1.0, 1.0][min(self.checks, 2)])
+            self.checks += 1
+
+    callback = ls.EarlyStopping([("a", "min"), ("b", "min")], patience=1, combine="all", nan_policy="ignore")
+    assert fit(Two(), callback).current_epoch == 3
 
 
 def test_thresholds_by_metric():

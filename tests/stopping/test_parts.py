@@ -26,6 +26,8 @@ from lightning_speedups.stopping.spelling import closest, misspelling
         ("valloss", "val_loss"),
         ("valid_loss", "val_loss"),
         ("val_lsos", "val_loss"),
+        ("val_losss", "val_loss"),
+        ("val_lss", "val_loss"),
         ("val_acuracy", "val_accuracy"),
     ],
 )
@@ -38,6 +40,14 @@ def test_a_mistyped_name_is_found(typed, meant):
     [
         ("val_auc", "val_acc"),
         ("val_rmse", "val_mse"),
+        ("val_miou", "val_iou"),
+        ("val_bacc", "val_acc"),
+        ("val_nrmse", "val_rmse"),
+        ("val_auroc", "val_auc"),
+        ("val_sdri", "val_sdr"),
+        ("val_psnr", "val_snr"),
+        ("eval_loss", "val_loss"),
+        ("val_xqd", "val_qd"),
         ("top1", "top5"),
         ("val_f1", "val_f2"),
         ("loss_a", "loss_b"),
@@ -217,3 +227,14 @@ def test_a_tensor_of_another_shape_is_named_and_left_alone():
     module.count += 1
     assert snapshot.put_back(module) == ("seen",)
     assert module.seen.shape == (5,) and module.count.item() == 0
+
+
+def test_a_buffer_that_is_expanded_is_left_alone_unless_it_has_changed():
+    module = nn.Module()
+    module.register_buffer("positions", torch.arange(4).unsqueeze(1).expand(4, 3))
+    module.register_buffer("constant", torch.zeros(1).expand(5))
+    snapshot = Snapshot()
+    snapshot.take(module)
+    assert snapshot.put_back(module) == ()
+    module.constant = torch.ones(1).expand(5)
+    assert snapshot.put_back(module) == ("constant",)

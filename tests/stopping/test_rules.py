@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 import torch
 from hypothesis import given
@@ -184,6 +185,21 @@ def test_non_finite_values_by_policy():
     assert first_stop(Settings(nan_policy="ignore", patience=1), curve) is None
     assert first_stop(Settings(nan_policy="ignore", nan_patience=3), curve) == 6
     assert first_stop(Settings(nan_policy="count", patience=3), curve) == 6
+
+
+def test_a_value_that_is_not_counted_leaves_the_verdict_standing():
+    curve = [1.0, 2.0, 2.0, math.nan, math.nan, 2.0, 0.5]
+    verdicts = judged(Settings(nan_policy="ignore", patience=2), curve)
+    assert [verdict.stop for verdict in verdicts] == [False, False, True, True, True, True, False]
+    assert verdicts[4].message.count("not counted") == 1
+    assert "wait 2/2" in verdicts[4].message
+
+
+def test_numbers_of_numpy_and_tensors_are_numbers():
+    given = Settings(patience=numpy.int64(2), min_delta=torch.tensor(0.1), divergence_threshold=numpy.float32(3.0))
+    assert [type(each) for each in (given.patience, given.min_delta, given.divergence_threshold)] == [float] * 3
+    assert first_stop(given, [1.0, 0.95, 0.93]) == 2
+    assert first_stop(Settings(divergence_threshold=math.inf, patience=1), [1.0, 2.0]) == 1
 
 
 def test_the_reason_tells_patience_from_non_finite():
