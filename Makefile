@@ -8,7 +8,7 @@ IN_BOTH_NAMESPACES := tests/shared tests/stopping tests/test_lightning_canaries.
 
 BENCHMARKS := importing demo early_stopping evaluation
 
-.PHONY: venv demo test test-fast test-slow lint docs notebooks check-docs bench clean
+.PHONY: venv demo test test-fast test-slow lint notebooks bench clean
 
 venv: $(READY)
 

@@ -91,6 +91,7 @@ class EarlyStopping(StockEarlyStopping):
 
     namespace: ClassVar[str]
     _judge: Judge
+    _module_id: int | None = None
     _outcome: Outcome
     _voice: _lightning.Voice
     _weights: BestWeights | None
@@ -196,6 +197,8 @@ class EarlyStopping(StockEarlyStopping):
         best = "none yet" if self._judge.best is None else f"{self._judge.best:.6g}"
         was, now = state_dict["patience"], self.patience
         change = f" -> {now:g} (new argument)" if was != now else ""
+        if self._judge.best is None and not self.wait_count:
+            return  # Tuners load the state of a run that has not begun.
         self._voice.say(f"resumed: best {best}, wait {self.wait_count}, patience {was:g}{change}")
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -211,8 +214,9 @@ class EarlyStopping(StockEarlyStopping):
         self._check_on_train_epoch_end = self._where_asked
         if self._where_asked is None:
             self._check_on_train_epoch_end = facts.validates_once_an_epoch(trainer)
-        if trainer.global_step == 0:
+        if trainer.global_step == 0 or self._module_id != id(pl_module):
             self._begin()
+        self._module_id = id(pl_module)
         self._observer, self._validated = Observer(self._names), False
         folder = Path(trainer.default_root_dir) if self.snapshot == "disk" else None
         self._weights = BestWeights(folder) if self.restore_best else None
@@ -231,6 +235,7 @@ class EarlyStopping(StockEarlyStopping):
         schedule = facts.schedule_of(trainer, bool(self._check_on_train_epoch_end), self.check_every_n_steps)
         weights_are_best = self._judge.best_step == trainer.global_step or self._outcome.restored
         self._outcome = Outcome(schedule.max_epochs, schedule.planned_steps, trainer.global_step, self._seconds_before)
+        self._judge.count_from(Clock(facts.epochs_done(trainer), trainer.global_step, self._seconds_before))
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         settings, names = self._judge.tracks[0].settings, ", ".join(self._names)
@@ -276,18 +281,19 @@ class EarlyStopping(StockEarlyStopping):
             self._restore(trainer, pl_module, may_ask_ranks=True)
             self._weights.drop()
         self._observer = Observer(self._names)
-        if self.report_dir is not None and trainer.is_global_zero:
-            page.write(self.report_dir, self.report, self._names, self.name)
+        self._report(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Put the best weights back without asking another rank: it may be gone."""
-        if self._weights is None or not self._weights.kept:
+        if trainer.state.fn != "fit":
             return
-        if trainer.checkpoint_callbacks:
-            self._weights.remember_last(pl_module)
         self._outcome.end()
-        self._restore(trainer, pl_module, may_ask_ranks=False)
-        self._weights.drop_best()
+        if self._weights is not None and self._weights.kept:
+            if trainer.checkpoint_callbacks:
+                self._weights.remember_last(pl_module)
+            self._restore(trainer, pl_module, may_ask_ranks=False)
+            self._weights.drop_best()
+        self._report(trainer)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """A checkpoint that is written because of an exception gets the last weights: they fit the optimizer."""
@@ -305,13 +311,11 @@ class EarlyStopping(StockEarlyStopping):
         if all(value is None for value in values):
             return
         if self.rule == "pq" and seen.train_loss is None:
-            raise _lightning.misconfiguration(
-                self.namespace,
-                "EarlyStopping: rule='pq' needs the training loss, and training_step returns none. Return it, or take"
-                " another rule",
-            )
+            message = "EarlyStopping: rule='pq' needs the training loss, and training_step returns none. Return it"
+            raise _lightning.misconfiguration(self.namespace, message)
         seconds = seen.seconds if self.patience_unit == "seconds" else 0.0
         at = Clock(facts.epochs_done(trainer), trainer.global_step, seconds)
+        self._judge.follow(self.patience, self.wait_count, at)
         verdict = self._judge.check(values, at, trainer.current_epoch, seen.train_loss, seen.rounded)
         self.wait_count = self._judge.wait
         if self._judge.best is not None:
@@ -358,20 +362,20 @@ class EarlyStopping(StockEarlyStopping):
                 f"the best weights cannot be written to disk ({error}); their copy is kept in memory", "snapshot"
             )
 
+    def _report(self, trainer: Trainer) -> None:
+        if self.report_dir is not None and trainer.is_global_zero:
+            page.write(self.report_dir, self.report, self._names, self.name)
+
     def _restore(self, trainer: Trainer, module: LightningModule, may_ask_ranks: bool) -> None:
-        step = self._judge.best_step
-        if self._weights is None or step is None:
+        if self._weights is None or self._judge.best is None:
             return
-        restored = self._weights.restore(trainer, module, step, may_ask_ranks)
-        if restored is None:
-            self._voice.warn(
-                f"the best weights (step {step}) are from before the resume, and no ModelCheckpoint file is of exactly"
-                " that step: the weights stay at the last step"
-            )
+        restored = self._weights.restore(trainer, module, self._judge.best_step, may_ask_ranks)
+        if restored.failure:
+            self._voice.warn(f"the weights stay at the last step: {restored.failure}")
             return
         self._outcome.restored = True
         if restored.misfits:
-            self._voice.warn(f"not restored, because their shape has changed since: {', '.join(restored.misfits)}")
+            self._voice.warn(f"not restored, because they no longer fit: {', '.join(restored.misfits)}")
         self._voice.say(
             f"restored epoch {self._judge.best_epoch} ({self.monitor} {self._judge.best:.6g}){restored.source}; the"
             f" optimizer stays at the last step ({trainer.global_step})"

@@ -34,6 +34,7 @@ def schedule_of(trainer: Any, on_train_epoch_end: bool, every_n_steps: int | Non
         across_epochs=across,
         max_epochs=_limit(trainer.max_epochs),
         max_steps=_limit(trainer.max_steps),
+        steps_known=trainer.lightning_module.automatic_optimization,
     )
 
 
@@ -89,7 +90,9 @@ def _schedule_warnings(
 ) -> Iterator[str]:
     if settings.rule != "patience":
         return
-    ours = schedule.steps_of(settings)
+    earliest = _earliest_stop(trainer, settings, schedule)
+    if earliest >= schedule.planned_steps:
+        return
     words = schedule.translated(settings)
     for config in trainer.lr_scheduler_configs:
         to_steps = 1 if config.interval == "step" else schedule.steps_per_epoch
@@ -97,9 +100,9 @@ def _schedule_warnings(
         for part in scheduler_parts(config.scheduler):
             found = None
             if isinstance(part, lr_scheduler.ReduceLROnPlateau) and config.monitor in monitors:
-                found = plateau_warning(ours, part.patience * to_steps, words, f"patience={part.patience}")
+                found = plateau_warning(earliest, part.patience * to_steps, words, f"patience={part.patience}")
             elif (length := _length(part)) is not None:
-                found = cut_short_warning(type(part).__name__, length * to_steps, ours, _start_step(settings, schedule))
+                found = cut_short_warning(type(part).__name__, length * to_steps, earliest, schedule.planned_steps)
             if found is not None:
                 yield found
 
@@ -116,8 +119,12 @@ def _length(scheduler: Any) -> float | None:
     return None
 
 
-def _start_step(settings: Settings, schedule: Schedule) -> float:
-    if settings.start_from is None:
-        return 0.0
-    unit, count = settings.start_from
-    return count if unit == "steps" else count * schedule.steps_per_epoch
+def _earliest_stop(trainer: Any, settings: Settings, schedule: Schedule) -> float:
+    """The step before which no stop by patience can come; NaN where it cannot be known."""
+    start = 0.0
+    if settings.start_from is not None:
+        unit, count = settings.start_from
+        start = count if unit == "steps" else count * schedule.steps_per_epoch
+    least = [trainer.min_steps or 0, trainer.min_epochs * schedule.steps_per_epoch if trainer.min_epochs else 0]
+    earliest = start + schedule.steps_of(settings)
+    return math.nan if math.isnan(earliest) else max(earliest, *least)

@@ -27,6 +27,7 @@ class Judge:
         self.combine = combine
         self.history: list[Check] = []
         self.best_epoch: int | None = None
+        self._times_known = True
 
     @property
     def best(self) -> float | None:
@@ -101,3 +102,18 @@ class Judge:
         """Take up what a checkpoint of the stock class knows of the first metric."""
         self.tracks[0].best = best if math.isfinite(best) else None
         self.tracks[0].wait = wait
+        self._times_known = False
+
+    def count_from(self, at: Clock) -> None:
+        """Let the patience begin here, where the time of the last improvement is not known."""
+        if not self._times_known:
+            self.tracks[0].anchor, self._times_known = at, True
+
+    def follow(self, patience: float, wait: int, at: Clock) -> None:
+        """Take up what the program has set on the callback since the last check, as the stock class would."""
+        for track in self.tracks:
+            if track.settings.patience != patience:
+                track.settings = replace(track.settings, patience=patience)
+        if wait != self.wait:
+            for track in self.tracks:
+                track.wait, track.anchor = wait, at

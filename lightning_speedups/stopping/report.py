@@ -61,7 +61,10 @@ class EarlyStoppingReport(Record):
     def __str__(self) -> str:
         best = "no value yet"
         if self.best_score is not None:
-            best = f"best {self.best_score:.6g} at epoch {self.best_epoch} (step {self.best_step})"
+            where = (
+                "before the resume" if self.best_step is None else f"epoch {self.best_epoch} (step {self.best_step})"
+            )
+            best = f"best {self.best_score:.6g} at {where}".replace("at before", "before")
         lines = [f"EarlyStopping: {self.message}", f"  {best}, {len(self.history)} checks"]
         if self.stopped_step is not None:
             parts = [

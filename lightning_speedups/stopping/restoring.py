@@ -13,10 +13,11 @@ from lightning_speedups.stopping.snapshot import Snapshot, copy_into, local_part
 
 
 class Restored(NamedTuple):
-    """Where the weights came from, in words, and the tensors whose shape no longer fits."""
+    """Where the weights came from, in words, the tensors that no longer fit, and what went wrong, if anything."""
 
     source: str
     misfits: tuple[str, ...]
+    failure: str = ""
 
 
 class BestWeights:
@@ -35,7 +36,7 @@ class BestWeights:
         """Whether there is an own copy."""
         return self._snapshot.taken
 
-    def keep(self, module: nn.Module) -> OSError | None:
+    def keep(self, module: nn.Module) -> Exception | None:
         """Copy the weights as they are now: they are the best so far.
 
         Returns:
@@ -43,7 +44,8 @@ class BestWeights:
         """
         try:
             self._snapshot.take(module)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
+            # torch reports a disk that is full as a RuntimeError.
             in_memory = Snapshot()
             in_memory.take(module)
             self._snapshot.drop()
@@ -51,22 +53,27 @@ class BestWeights:
             return error
         return None
 
-    def restore(self, trainer: Any, module: nn.Module, step: int, may_ask_ranks: bool) -> Restored | None:
-        """Put the best weights back.
+    def restore(self, trainer: Any, module: nn.Module, step: int | None, may_ask_ranks: bool) -> Restored:
+        """Put the best weights back, from the own copy or else from a checkpoint file of exactly that step.
 
         Args:
             trainer: for its checkpoint files, where there is no own copy.
             module: the module of the fit.
-            step: optimizer steps done when it was best.
+            step: optimizer steps done when it was best; None where that is not known.
             may_ask_ranks: whether every other rank is at this point too.
-
-        Returns:
-            What came back, or None where there is neither a copy nor a file of exactly that step.
         """
         if self.kept:
-            return Restored("", self._snapshot.put_back(module))
-        path = put_back_from_file(trainer, module, step) if may_ask_ranks else None
-        return None if path is None else Restored(f" from {path}", ())
+            try:
+                return Restored("", self._snapshot.put_back(module))
+            except OSError as error:
+                return Restored("", (), f"the copy of the best ones cannot be read back ({error})")
+        path = put_back_from_file(trainer, module, step) if may_ask_ranks and step is not None else None
+        if path is not None:
+            return Restored(f" from {path}", ())
+        when = "of an unknown step" if step is None else f"of step {step}"
+        return Restored(
+            "", (), f"the best ones ({when}) are from before the resume, and no ModelCheckpoint file is of exactly then"
+        )
 
     def remember_last(self, module: nn.Module) -> None:
         """Keep the present weights for checkpoints that are yet to be written: they belong to the optimizer's state."""

@@ -101,8 +101,10 @@ class Track:
         if refusal is not None:
             return refusal
         judged = self._smoothed(value)
-        improved = self._note_best(judged, at, rounded)
         crossed = self._crossed(judged, rounded)
+        if crossed is not None and crossed[0] == "divergence":
+            return Verdict(False, True, *crossed)
+        improved = self._note_best(judged, at, rounded)
         if crossed is not None:
             return Verdict(improved, True, *crossed)
         self._count_wait(judged, improved, at)

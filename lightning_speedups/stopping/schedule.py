@@ -20,6 +20,7 @@ class Schedule:
         across_epochs: ``batches_between`` is counted over epoch boundaries.
         max_epochs: planned epochs, ``inf`` for no limit.
         max_steps: planned optimizer steps, ``inf`` for no limit.
+        steps_known: whether an accumulation window is one step; under manual optimization it need not be.
     """
 
     batches_per_epoch: float
@@ -29,11 +30,12 @@ class Schedule:
     across_epochs: bool = False
     max_epochs: float = math.inf
     max_steps: float = math.inf
+    steps_known: bool = True
 
     @property
     def steps_per_epoch(self) -> float:
         """Optimizer steps in an epoch; a short last accumulation window counts as one."""
-        if math.isinf(self.batches_per_epoch):
+        if math.isinf(self.batches_per_epoch) or not self.steps_known:
             return math.inf
         return math.ceil(self.batches_per_epoch / self.accumulation)
 
@@ -62,7 +64,7 @@ class Schedule:
         if unit == "seconds":
             return math.nan
         if unit == "checks":
-            if self.batches_between is not None and self.across_epochs:
+            if self.batches_between is not None and self.across_epochs and self.steps_known:
                 return patience * self.batches_between / self.accumulation
             rate = self.checks_per_epoch
             patience = patience / rate if rate else math.inf
@@ -115,9 +117,9 @@ class Schedule:
         return None
 
 
-def plateau_warning(ours_steps: float, theirs_steps: float, ours: str, theirs: str) -> str | None:
+def plateau_warning(earliest_step: float, theirs_steps: float, ours: str, theirs: str) -> str | None:
     """A warning where training would stop before ``ReduceLROnPlateau`` had lowered the rate once."""
-    if math.isnan(ours_steps) or math.isnan(theirs_steps) or theirs_steps < ours_steps:
+    if math.isnan(earliest_step) or math.isnan(theirs_steps) or theirs_steps < earliest_step:
         return None
     return (
         f"the patience ({ours}) runs out before ReduceLROnPlateau ({theirs}) lowers the learning rate even once."
@@ -125,13 +127,12 @@ def plateau_warning(ours_steps: float, theirs_steps: float, ours: str, theirs: s
     )
 
 
-def cut_short_warning(name: str, end_step: float, ours_steps: float, start_step: float) -> str | None:
-    """A warning where a schedule that must run to its end could be cut short by a stop."""
-    earliest = start_step + ours_steps
-    if math.isnan(earliest) or earliest >= end_step:
+def cut_short_warning(name: str, end_step: float, earliest_step: float, planned_steps: float) -> str | None:
+    """A warning where a schedule that ends with the run, or before, could be cut short by a stop."""
+    if math.isnan(earliest_step) or earliest_step >= end_step or end_step > planned_steps:
         return None
     return (
-        f"{name} anneals the learning rate until step {end_step:g}, and a stop could come from step {earliest:g} on:"
-        f" the run would end at a learning rate that was meant to fall further. Start judging later"
+        f"{name} anneals the learning rate until step {end_step:g}, and a stop could come from step {earliest_step:g}"
+        " on: the run would end at a learning rate that was meant to fall further. Start judging later"
         f" (start_from=('steps', {end_step:g})) or plan a shorter schedule"
     )

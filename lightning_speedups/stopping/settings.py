@@ -77,6 +77,8 @@ class Settings:
                 object.__setattr__(self, field, float(value))
 
     def _check_patience(self) -> None:
+        if _as_float(self.patience) == math.inf:
+            return
         if self.patience_unit in ("checks", "steps"):
             whole("patience", self.patience, low=0, hint=f"; patience_unit={self.patience_unit!r} counts whole ones")
         else:

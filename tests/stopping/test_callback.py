@@ -231,12 +231,14 @@ def cosine_after_warm_up(optimizer):
         (Scheduled(plateau(3), monitor="train_loss"), {"patience": 3}, None),
         (Scheduled(one_cycle, interval="step"), {"patience": 3}, "OneCycleLR anneals the learning rate until step 20"),
         (Scheduled(one_cycle, interval="step"), {"patience": 3, "start_from": ("steps", 20)}, None),
+        (Scheduled(plateau(3), monitor="val_loss"), {"patience": 3, "start_from": ("epochs", 3)}, None),
+        (Scheduled(one_cycle, interval="step"), {"patience": 10}, None),
         (Scheduled(cosine_after_warm_up), {"patience": 3}, "CosineAnnealingLR"),
         (Scheduled(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 3)), {"patience": 3}, None),
     ],
 )
 def test_a_patience_that_fights_the_schedule_is_told(module, arguments, words):
-    said = heard(lambda: fit(module, ls.EarlyStopping("val_loss", **arguments), max_epochs=1))
+    said = heard(lambda: fit(module, ls.EarlyStopping("val_loss", **arguments)))
     assert said == [] if words is None else words in said[0]
 
 

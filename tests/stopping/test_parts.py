@@ -128,9 +128,9 @@ def test_a_plateau_scheduler_must_get_its_turn():
 
 
 def test_a_schedule_to_the_end_must_not_be_cut_short():
-    assert cut_short_warning("OneCycleLR", 100, 30, 0) is not None
-    assert cut_short_warning("OneCycleLR", 100, 30, 100) is None
-    assert cut_short_warning("OneCycleLR", 100, 100, 0) is None
+    assert cut_short_warning("OneCycleLR", 100, 30, 100) is not None
+    assert cut_short_warning("OneCycleLR", 100, 100, 100) is None
+    assert cut_short_warning("OneCycleLR", 200, 30, 100) is None, "the plan itself cuts it"
 
 
 @given(values=st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=8))
