@@ -74,7 +74,7 @@ def method(settings: RunSettings, comparison: Comparison) -> tuple[str, ...]:
 
 
 def _accuracy_words() -> str:
-    return "The same seed gives the same curve for as long as both run. Stars mark the best epochs, dots the ends."
+    return "Epoch by epoch both have the same curve, from one seed. Stars mark the best epochs, dots the ends."
 
 
 def _main_section(comparison: Comparison, settings: RunSettings, charts: tuple[Chart, ...], machine: str) -> Section:

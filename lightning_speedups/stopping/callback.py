@@ -175,6 +175,7 @@ class EarlyStopping(StockEarlyStopping):
 
     def plot(self, path: str | Path) -> None:
         """Draw the monitored values with the best check and the stop, as a PNG file at ``path``."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         plots.save_png(page.curve(self.report, self._names), Path(path))
 
     def state_dict(self) -> dict[str, Any]:
@@ -242,7 +243,7 @@ class EarlyStopping(StockEarlyStopping):
         rule = f"rule {self.rule.upper()} at {settings.alpha:g}" if self.rule != "patience" else "patience"
         self._voice.say(f"{rule} on {names}: {schedule.translated(settings)}")
         after_validation = not self._check_on_train_epoch_end and self.check_every_n_steps is None
-        for warning in facts.warnings(trainer, settings, self._names, schedule, after_validation):
+        for warning in facts.warnings(trainer, settings, self._names, schedule, after_validation, self.restore_best):
             self._voice.warn(warning)
         if weights_are_best:
             self._keep_weights(pl_module)
@@ -376,10 +377,9 @@ class EarlyStopping(StockEarlyStopping):
         self._outcome.restored = True
         if restored.misfits:
             self._voice.warn(f"not restored, because they no longer fit: {', '.join(restored.misfits)}")
-        self._voice.say(
-            f"restored epoch {self._judge.best_epoch} ({self.monitor} {self._judge.best:.6g}){restored.source}; the"
-            f" optimizer stays at the last step ({trainer.global_step})"
-        )
+        best = f"{self._judge.tracks[0].settings.label} {self._judge.best:.6g}"
+        stays = f"the optimizer stays at the last step ({trainer.global_step})"
+        self._voice.say(f"restored epoch {self._judge.best_epoch} ({best}){restored.source}; {stays}")
 
     def _begin(self) -> None:
         """Forget what came before: a run begins."""

@@ -70,9 +70,19 @@ def epochs_done(trainer: Any) -> float:
 
 
 def warnings(
-    trainer: Any, settings: Settings, monitors: tuple[str, ...], schedule: Schedule, after_validation: bool
+    trainer: Any,
+    settings: Settings,
+    monitors: tuple[str, ...],
+    schedule: Schedule,
+    after_validation: bool,
+    restores: bool,
 ) -> Iterator[str]:
-    """What stands against stopping early in this run: no check at all, or a learning-rate schedule."""
+    """What stands against stopping early in this run: no check at all, a learning-rate schedule, another's weights."""
+    if restores and any(type(callback).__name__ == "StochasticWeightAveraging" for callback in trainer.callbacks):
+        yield (
+            "restore_best puts the best validated weights in the place of StochasticWeightAveraging's average, which no"
+            " validation has seen. Leave one of the two out"
+        )
     never = schedule.why_no_check()
     if after_validation and not trainer.enable_validation:
         never = (

@@ -207,7 +207,7 @@ class Track:
         return self.direction * moved < self.direction * self.best
 
     def _crossed(self, judged: float, rounded: Callable[[float], float]) -> tuple[Reason, str] | None:
-        name, stop, diverged = self.settings.name, self.settings.stopping_threshold, self.settings.divergence_threshold
+        name, stop, diverged = self.settings.label, self.settings.stopping_threshold, self.settings.divergence_threshold
         if stop is not None and self.direction * judged < self.direction * rounded(stop):
             return "threshold", f"{name} = {judged:.4g} reached stopping_threshold={stop:g}"
         if diverged is not None and self.direction * judged > self.direction * rounded(diverged):
@@ -215,7 +215,7 @@ class Track:
         return None
 
     def _by_patience(self, improved: bool, at: Clock) -> Verdict:
-        name, unit = self.settings.name, self.settings.patience_unit
+        name, unit = self.settings.label, self.settings.patience_unit
         if self.wait == 0:
             return Verdict(improved, False, "none", f"{name} improved to {_shown(self.best)}; next {self._bar_words()}")
         waited = self.waited(at)
@@ -233,7 +233,7 @@ class Track:
         return Verdict(improved, True, "patience", message)
 
     def _by_rule(self, judged: float, improved: bool, train_loss: float | None) -> Verdict:
-        rule, alpha, name = self.settings.rule, self.settings.alpha, self.settings.name
+        rule, alpha, name = self.settings.rule, self.settings.alpha, self.settings.label
         if rule == "pq" and train_loss is None:
             raise ValueError("rule='pq' compares with the training loss, and none came since the last check")
         if math.isfinite(judged):

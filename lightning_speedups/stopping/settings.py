@@ -111,6 +111,11 @@ class Settings:
         whole("start_from[1]", self.start_from[1], low=0)
 
     @property
+    def label(self) -> str:
+        """What the judged value is called: with smoothing it is not the logged one."""
+        return self.name if self.smoothing is None else f"{self.name} (smoothed)"
+
+    @property
     def alpha(self) -> float:
         """The rule's parameter: alpha of GL and PQ, s of UP."""
         return DEFAULT_ALPHA[self.rule] if self.rule_alpha is None else self.rule_alpha

@@ -72,6 +72,20 @@ def test_what_the_program_sets_under_way_is_followed_as_in_stock(attribute, valu
     assert epochs[0] == epochs[1] > 4
 
 
+def test_restoring_over_an_average_of_weights_is_told():
+    averaging = pl.callbacks.StochasticWeightAveraging(swa_lrs=1e-2)
+    callback = ls.EarlyStopping("val_loss", patience=9, restore_best=True)
+    said = heard(lambda: fit(ScriptedModule([1.0, 2.0]), callback, max_epochs=3, others=[averaging]))
+    assert len(said) == 1 and "StochasticWeightAveraging" in said[0]
+
+
+def test_a_smoothed_value_is_called_smoothed(said):
+    callback = ls.EarlyStopping("val_loss", smoothing=0.9, verbose=True, restore_best=True)
+    fit(ScriptedModule([3.0, 2.0]), callback, max_epochs=2)
+    assert "val_loss (smoothed) improved to 2.9" in said()
+    assert "restored epoch 1 (val_loss (smoothed) 2.9)" in said()
+
+
 def test_a_diverged_value_is_never_the_best():
     callback = ls.EarlyStopping("val_loss", divergence_threshold=5.0)
     fit(ScriptedModule([99.0]), callback)
