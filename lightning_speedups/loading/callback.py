@@ -6,13 +6,14 @@ import contextlib
 import math
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import psutil
 import torch.distributed
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_speedups import _lightning
+from lightning_speedups._lightning import LightningModule, StockCallback, Trainer
 from lightning_speedups.loading import page, passive
 from lightning_speedups.loading.children import Gather, alone
 from lightning_speedups.loading.demand import StepClock
@@ -24,18 +25,12 @@ from lightning_speedups.loading.standalone import check_arguments, length_of, ro
 from lightning_speedups.measuring.budget import CpuBudget, Limits, cpu_budget
 from lightning_speedups.reporting import plots
 
-if TYPE_CHECKING:
-    from pytorch_lightning import LightningModule, Trainer
-    from pytorch_lightning.callbacks import Callback as _Base
-else:
-    _Base = object
-
 _MODES = ("before_fit", "passive")
 _LIGHTNINGS_ADVICE = r"The '\w+_dataloader' does not have many workers"
 _TORCHS_ADVICE = r"This DataLoader will create \d+ worker processes in total"
 
 
-class DataLoaderTuner(_Base):
+class DataLoaderTuner(StockCallback):
     """Find out how many workers a loader needs, and give it those: measured, proven safe, applied inside the fit.
 
     A loader that is too slow starves the training step, and one with too many workers wastes memory, or is slower than
