@@ -49,14 +49,12 @@ class Found:
     Attributes:
         needs: the calls that need gradients, in the order in which they were reached.
         compiled: the names of compiled modules and functions.
-        transforms: whether any ``torch.func`` transform is among the calls.
         into_train_mode: where a step puts a module into train mode.
         functions: how many functions were looked at.
     """
 
     needs: list[Need] = field(default_factory=list)
     compiled: list[str] = field(default_factory=list)
-    transforms: bool = False
     into_train_mode: list[str] = field(default_factory=list)
     functions: int = 0
 
@@ -124,7 +122,6 @@ class _Reader:
                 # One for each function: where it differentiates, rather than where it prepares to.
                 call = min(calls, key=lambda each: each.what in source.PREPARATIONS)
                 self.found.needs.append(Need(call.what, shown, source.place_of(function, call.line)))
-                self.found.transforms |= any(each.transform for each in calls)
             if source.compiles(function):
                 self.found.compiled.append(f"what {shown} compiles")
             # Hooks around the step may put back what they changed before.
